@@ -108,16 +108,19 @@ func (r *rig) comesTo(what string, sub *nats.Subscription, status int) {
 }
 
 // TestG9_DrainingHoldsUpNothing: many documents are due in a collection that is dropped,
-// whose indexing mode becomes none, or whose default changes for the 65th time since a document was
-// due. The message is applied at once, and so are later messages of its shard. The due
+// whose indexing mode becomes none, whose default changes for the 65th time since a document was
+// due, or in which a document that is older than a former default allowed begins to inherit with the clock that it has.
+// The message is applied at once, and so are later messages of its shard. The due
 // documents are reaped later, and each gets its event.
 //
 // Goes red if the message, or one of another collection, waits until all are reaped.
 func TestG9_DrainingHoldsUpNothing(t *testing.T) {
 	t.Parallel()
+	const keeps = "a patch that takes the ttl away, and keeps the clock"
 	for what, messages := range map[string][]string{
 		"drop":     {`{"defaultTtl":1}`, ""},
 		"none":     {`{"defaultTtl":1}`, `{}`, `{"indexingMode":"none"}`},
+		"kept":     {`{"defaultTtl":1}`, `{"defaultTtl":3600}`, keeps},
 		"defaults": append(slices.Repeat([]string{`{"defaultTtl":1}`, `{"defaultTtl":2}`}, fold.MaxEpochs/2+1), `{"defaultTtl":3600}`),
 	} {
 		for _, b := range backends {
@@ -131,14 +134,20 @@ func TestG9_DrainingHoldsUpNothing(t *testing.T) {
 				before := r.start(nil)
 				before.ready(t)
 				r.config("c", `{"defaultTtl":-1}`)
+				old := r.put("c", "kept", `{"ttl":-1}`)
 				r.backlog("c", many, `{}`)
 				r.caughtUp(before)
 				before.stop(t)
+				eventually(t, "it is older than a second", func() bool { return time.Now().UnixMilli() > int64(old.Ts)+2000 })
 				var answers []*nats.Subscription
 				for _, body := range messages {
 					subject := prefix.Config("c")
-					if body == "" {
+					switch body {
+					case "":
 						subject = prefix.Drop("c")
+					case keeps:
+						answers = append(answers, r.outcome(prefix.Write(wire.Patch, "c", "kept"), `{"ttl":null}`, wire.HeaderClock, wire.ClockKeep))
+						continue
 					}
 					answers = append(answers, r.outcome(subject, body))
 				}

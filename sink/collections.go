@@ -124,9 +124,9 @@ func (ps *shards) describe(ctx context.Context, names []string) ([]wire.Collecti
 
 // question is a collection that collections.lua is asked about.
 type question struct {
-	i    int            // of the collection
-	raw  string         // the configuration from which the cuts follow
-	cuts *ttlrules.Cuts // nil: not known yet
+	i       int          // of the collection
+	raw     string       // the configuration from which the ranges follow
+	expired []scoreRange // whose documents are expired; nil: not known yet
 }
 
 // describeIn reads a few collections from one shard. The configuration decides which
@@ -142,13 +142,13 @@ func (ps *shards) describeIn(ctx context.Context, p int, names []string) ([]desc
 	for len(asked) > 0 {
 		keys, args := []string{k.State(), k.Config()}, []any{p == 0}
 		for _, q := range asked {
-			name, inherit, own := names[q.i], "", ""
-			if q.cuts != nil {
-				_, inherit = scoreRange{layout.ByInherit, ttlrules.NoCut, q.cuts.Inherit}.bounds()
-				_, own = scoreRange{layout.ByOwn, ttlrules.NoCut, q.cuts.Own}.bounds()
-			}
+			name := names[q.i]
 			keys = append(keys, k.Docs(name), k.Inherit(name), k.Own(name))
-			args = append(args, name, inherit, own)
+			args = append(args, name, len(q.expired))
+			for _, r := range q.expired {
+				low, high := r.bounds()
+				args = append(args, int(r.in), low, high)
+			}
 		}
 		reply, _, now, err := ps.run(ctx, collectionsScript, p, keys, args)
 		if err != nil {
@@ -167,15 +167,15 @@ func (ps *shards) describeIn(ctx context.Context, p int, names []string) ([]desc
 				return nil, err
 			}
 			d := described{config: config, exists: raw != "" || left != ""}
-			cuts := config.History.Cuts(now)
+			cuts := config.History.Cuts(now) // the greatest ones: in a band fewer epochs count
 			switch {
-			case q.cuts != nil && q.raw == raw:
+			case q.expired != nil && q.raw == raw:
 				d.expired = answer.Int(collectionCount)
 				d.live = documents - d.expired
 			case cuts == ttlrules.Cuts{Inherit: ttlrules.NoCut, Own: ttlrules.NoCut}, documents == 0:
 				d.live = documents
 			default:
-				again = append(again, question{q.i, raw, &cuts})
+				again = append(again, question{q.i, raw, expiredRanges(config, now)})
 			}
 			found[q.i] = d
 		}

@@ -35,26 +35,53 @@ func (r *Reader) Count(ctx context.Context, collection string) (wire.CountReply,
 	}
 	counts := make([]wire.CountReply, len(ps.keys))
 	err = ps.each(func(p int) error {
-		v, n, err := ps.counts(ctx, p, collection, func(v view) ([]scoreRange, error) {
-			cuts := v.cuts()
-			return []scoreRange{{layout.ByInherit, ttlrules.NoCut, cuts.Inherit}, {layout.ByOwn, ttlrules.NoCut, cuts.Own}}, nil
-		})
+		v, n, err := ps.counts(ctx, p, collection, func(v view) ([]scoreRange, error) { return expiredRanges(v.config, v.now), nil })
 		if err != nil {
 			return err
 		}
-		expired := n[0] + n[1]
+		expired := sum(n)
 		counts[p] = wire.CountReply{Live: v.documents - expired, Expired: expired}
 		return nil
 	})
 	if err != nil {
 		return wire.CountReply{}, err
 	}
-	var sum wire.CountReply
+	var all wire.CountReply
 	for _, c := range counts {
-		sum.Live += c.Live
-		sum.Expired += c.Expired
+		all.Live += c.Live
+		all.Expired += c.Expired
 	}
-	return sum, nil
+	return all, nil
+}
+
+func sum(counts []int64) (n int64) {
+	for _, one := range counts {
+		n += one
+	}
+	return n
+}
+
+// expiredRanges are the ranges of a collection's indexes whose documents are expired at an instant.
+func expiredRanges(c layout.Config, now int64) (ranges []scoreRange) {
+	for band := range 1 + len(c.Bands) {
+		ranges = append(ranges, inBand(band, ttlrules.NoCut, c.InheritCut(band, now)))
+	}
+	return append(ranges, scoreRange{layout.ByOwn, ttlrules.NoCut, c.History.Cuts(now).Own})
+}
+
+// inBand is the range of a band above one score, up to another, both from where the band begins.
+func inBand(band int, above, upTo int64) scoreRange {
+	begin := int64(band) * ttlrules.BandWidth
+	switch {
+	case upTo == ttlrules.NoCut:
+		return scoreRange{layout.ByInherit, above, upTo}
+	case band > 0:
+		above = max(above, -1)
+	}
+	if above != ttlrules.NoCut {
+		above += begin
+	}
+	return scoreRange{layout.ByInherit, above, upTo + begin}
 }
 
 // scoreRange is the members of an index above one score, up to another.

@@ -44,15 +44,18 @@ func (r *Reader) Forecast(ctx context.Context, collection string, opts ForecastO
 		return wire.ForecastReply{}, err
 	}
 	f := forecast{now: first.now, buckets: opts.Buckets, within: opts.Within.Milliseconds(), change: opts.Default}
-	sums := make([][]int64, len(ps.keys))
+	sums, into := make([][]int64, len(ps.keys)), make([][]int, len(ps.keys))
 	err = ps.each(func(p int) (err error) {
-		_, sums[p], err = ps.counts(ctx, p, collection, func(v view) ([]scoreRange, error) { return f.ranges(v.config, collection) })
+		_, sums[p], err = ps.counts(ctx, p, collection, func(v view) (ranges []scoreRange, err error) {
+			ranges, into[p], err = f.ranges(v.config, collection)
+			return ranges, err
+		})
 		return err
 	})
 	if err != nil {
 		return wire.ForecastReply{}, err
 	}
-	reply := f.reply(sums)
+	reply := f.reply(sums, into)
 	if opts.Least != 0 || opts.Most != 0 {
 		n, more, err := ps.outside(ctx, collection, opts.Least, opts.Most)
 		if err != nil {
@@ -102,42 +105,46 @@ func (f forecast) bound(i int) int64 {
 	return f.now + f.within/n*int64(i) + f.within%n*int64(i)/n
 }
 
-// ranges are the ranges of the indexes that are counted: one for each bucket of each index
-// from which documents expire. With another default, they are preceded by the ranges of the
-// documents that it expires at once. No range has documents that are expired already.
-func (f forecast) ranges(c layout.Config, collection string) (ranges []scoreRange, err error) {
-	history, now := c.History, f.now
+// atOnce stands in place of a bucket for the documents that another default expires at once.
+const atOnce = -1
+
+// ranges are the ranges of the indexes that are counted, and the bucket of each. No range has documents that are
+// expired already.
+func (f forecast) ranges(c layout.Config, collection string) (ranges []scoreRange, into []int, err error) {
+	add := func(bucket int, r scoreRange) { ranges, into = append(ranges, r), append(into, bucket) }
+	now, with := f.now, func(h ttlrules.History) ttlrules.History { return h }
 	if f.change != nil {
 		if c.NoIndex && *f.change != ttlrules.Off {
-			return nil, invalid("collection %s has the indexingMode none, so its defaultTtl cannot be set: configure the indexingMode consistent first", collection)
+			return nil, nil, invalid("collection %s has the indexingMode none, so its defaultTtl cannot be set: configure the indexingMode consistent first", collection)
 		}
-		if len(history) > 0 {
-			now = max(now, history[len(history)-1].Since) // this shard may be ahead of the first one
+		if len(c.History) > 0 {
+			now = max(now, c.History[len(c.History)-1].Since) // this shard may be ahead of the first one
 		}
-		before := history.Cuts(now)
-		history = history.With(now, 0, *f.change)
-		after := history.Cuts(now)
-		ranges = append(ranges, scoreRange{layout.ByInherit, before.Inherit, after.Inherit}, scoreRange{layout.ByOwn, before.Own, after.Own})
+		with = func(h ttlrules.History) ttlrules.History { return h.With(now, 0, *f.change) }
+		for band := range 1 + len(c.Bands) {
+			add(atOnce, inBand(band, c.InheritCut(band, now), with(c.Band(band)).Cuts(now).Inherit))
+		}
+		add(atOnce, scoreRange{layout.ByOwn, c.History.Cuts(now).Own, with(c.History).Cuts(now).Own})
 	}
-	d := history.Current()
+	d := with(c.History).Current()
 	if d == ttlrules.Off {
-		return ranges, nil
+		return ranges, into, nil
 	}
-	cuts := history.Cuts(now)
+	own, ttl := with(c.History).Cuts(now).Own, int64(d)*1000
 	for i := range f.buckets {
-		ranges = append(ranges, scoreRange{layout.ByOwn, max(f.bound(i), cuts.Own), f.bound(i + 1)})
+		add(i, scoreRange{layout.ByOwn, max(f.bound(i), own), f.bound(i + 1)})
 	}
-	if d > 0 {
-		ttl := int64(d) * 1000
+	for band := 0; band <= len(c.Bands) && d > 0; band++ {
+		cut := with(c.Band(band)).Cuts(now).Inherit
 		for i := range f.buckets {
-			ranges = append(ranges, scoreRange{layout.ByInherit, max(f.bound(i)-ttl, cuts.Inherit), f.bound(i+1) - ttl})
+			add(i, inBand(band, max(f.bound(i)-ttl, cut), f.bound(i+1)-ttl))
 		}
 	}
-	return ranges, nil
+	return ranges, into, nil
 }
 
-// reply adds up the counts of the ranges, over all shards.
-func (f forecast) reply(counted [][]int64) wire.ForecastReply {
+// reply adds up the counts of the ranges, over all shards, in their buckets.
+func (f forecast) reply(counted [][]int64, into [][]int) wire.ForecastReply {
 	reply := wire.ForecastReply{Buckets: make([]wire.Bucket, f.buckets)}
 	for i := range reply.Buckets {
 		reply.Buckets[i] = wire.Bucket{From: wire.Time(f.bound(i)), Until: wire.Time(f.bound(i + 1))}
@@ -145,13 +152,13 @@ func (f forecast) reply(counted [][]int64) wire.ForecastReply {
 	if f.change != nil {
 		reply.AtOnce = new(int64)
 	}
-	for _, counts := range counted {
-		if f.change != nil {
-			*reply.AtOnce += counts[0] + counts[1]
-			counts = counts[2:]
-		}
+	for shard, counts := range counted {
 		for i, n := range counts {
-			reply.Buckets[i%f.buckets].Count += n
+			if bucket := into[shard][i]; bucket == atOnce {
+				*reply.AtOnce += n
+			} else {
+				reply.Buckets[bucket].Count += n
+			}
 		}
 	}
 	return reply

@@ -25,7 +25,7 @@ func (r *rig) compareChange(collection string, now int64, d ttlrules.Default) {
 	if err != nil || f.AtOnce == nil {
 		r.T.Fatalf("forecast of default %d: %+v, %v", d, f, err)
 	}
-	after := r.Configs[collection].History.With(now, 99, d)
+	after := r.Configs[collection].History.With(now, 1<<50, d)
 	atOnce, counts := int64(0), make([]int64, buckets)
 	for _, doc := range r.Live(collection, now) {
 		x, ok := after.ExpiredAt(doc.Header.Clock())

@@ -23,7 +23,7 @@ func TestRandomHistories(t *testing.T) {
 			now := int64(start)
 			collections := []string{"a", "b"}
 			etag := uint64(0)
-			header := func(in store.Config) *store.Header {
+			header := func(collection string) *store.Header {
 				etag++
 				h := &store.Header{
 					Ts: now, Etag: etag,
@@ -34,8 +34,14 @@ func TestRandomHistories(t *testing.T) {
 				case after > 2:
 					h.Absolute = now + 1000*after
 				case after < -2:
-					if h.Kept = now + 1000*after; !in.History.Admits(h.Clock()) {
+					h.Kept = now + 1000*after*rapid.Int64Range(1, 15).Draw(t, "longer")
+					config := r.Configs[collection]
+					in, band, ok := config.Admit(h.Clock())
+					if h.Band = band; !ok {
 						h.Kept = 0
+					}
+					if len(in.Bands) > len(config.Bands) {
+						r.Configure(collection, &in)
 					}
 				}
 				return h
@@ -61,11 +67,11 @@ func TestRandomHistories(t *testing.T) {
 						_, exists := r.Docs[collection][id]
 						switch body := []byte(fmt.Sprintf(`{"etag":%d}`, etag)); {
 						case exists && rapid.Bool().Draw(t, "renew"):
-							changes = append(changes, r.Change(collection, id, header(config), nil))
+							changes = append(changes, r.Change(collection, id, header(collection), nil))
 						case exists && rapid.Bool().Draw(t, "delete"):
 							changes = append(changes, r.Change(collection, id, nil, nil))
 						default:
-							changes = append(changes, r.Change(collection, id, header(config), body))
+							changes = append(changes, r.Change(collection, id, header(collection), body))
 						}
 					}
 					r.Write(collection, changes...)
@@ -73,7 +79,8 @@ func TestRandomHistories(t *testing.T) {
 					r.reap(collection, now, rapid.IntRange(1, 8).Draw(t, "limit"))
 				case "default":
 					config.NoIndex = false
-					config.History = config.History.With(now, 1, ttlrules.Default(rapid.SampledFrom([]int{0, -1, 1, 10, 60}).Draw(t, "default")))
+					etag++
+					config.History = config.History.With(now, etag, ttlrules.Default(rapid.SampledFrom([]int{0, -1, 1, 10, 60}).Draw(t, "default")))
 					r.Configure(collection, &config)
 				case "drop":
 					for p := range r.N {
@@ -113,18 +120,26 @@ func (r *rig) reap(collection string, now int64, limit int) (n int) {
 	r.T.Helper()
 	config := r.Configs[collection]
 	for p := range r.N {
-		due, err := r.Shards[p].Due(ctx, r.At[p].Version,
-			[]store.Cut{{Collection: collection, Cuts: config.History.Cuts(now)}}, limit, 1<<20, true)
+		var cuts []store.Cut
+		for band := range 1 + len(config.Bands) {
+			cuts = append(cuts, store.Cut{Collection: collection, Band: band, Cuts: config.Band(band).Cuts(now)})
+			if band > 0 {
+				cuts[band].Cuts.Own = ttlrules.NoCut
+			}
+		}
+		due, err := r.Shards[p].Due(ctx, r.At[p].Version, cuts, limit, 1<<20, true)
 		if err != nil {
 			r.T.Fatalf("due: %v", err)
 		}
 		var changes []store.Change
-		for i, id := range due[0].IDs {
-			d := due[0].Documents[i]
-			if d != r.Docs[collection][id] || !config.History.Expired(d.Header.Clock(), now) {
-				r.T.Fatalf("%s is due: %+v", id, d)
+		for _, part := range due {
+			for i, id := range part.IDs {
+				d := part.Documents[i]
+				if d != r.Docs[collection][id] || !config.History.Expired(d.Header.Clock(), now) {
+					r.T.Fatalf("%s is due: %+v", id, d)
+				}
+				changes = append(changes, store.Change{ID: id, Old: &d.Header})
 			}
-			changes = append(changes, store.Change{ID: id, Old: &d.Header})
 		}
 		expired := 0
 		for id, d := range r.Docs[collection] {

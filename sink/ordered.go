@@ -6,6 +6,8 @@ import (
 	_ "embed" // the scripts
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"time"
 	"unicode/utf8"
 
@@ -29,8 +31,7 @@ const (
 	_ = iota // the head
 	nearestInheritSize
 	nearestOwnSize
-	nearestInherit
-	nearestOwn
+	nearestParts
 
 	someValues = 1
 )
@@ -132,17 +133,18 @@ type merger struct {
 	sources    []source // of each shard
 }
 
-// source is what comes next in the two indexes of a shard.
+// source is what comes next in the indexes of a shard.
 type source struct {
-	view    view
-	asked   bool
-	cuts    ttlrules.Cuts // with which the script is to be asked
-	inherit stretch
-	own     stretch
+	view  view
+	asked bool
+	parts []stretch // of the index of those that have a TTL of their own, then the bands of the other one
 }
 
 // stretch is a part of an index.
 type stretch struct {
+	index   layout.Index
+	begin   int64    // the lowest score of the part
+	cut     int64    // with which the script is to be asked
 	members []member // that come next
 	last    place    // the last one that was taken, or where the page begins
 	more    bool     // there may be more members
@@ -164,7 +166,7 @@ func (a member) compare(b member) int {
 func (m *merger) page(ctx context.Context, cuts ttlrules.Cuts) (Page, error) {
 	err := m.each(func(p int) error {
 		s := &m.sources[p]
-		s.cuts, s.inherit.last, s.own.last = cuts, m.from.Inherit, m.from.Own
+		s.parts = []stretch{{index: layout.ByOwn, cut: cuts.Own, last: m.from.Own}, {index: layout.ByInherit, cut: cuts.Inherit, last: m.from.Inherit}}
 		return m.read(ctx, p)
 	})
 	if err != nil {
@@ -238,32 +240,56 @@ func (m *merger) next(ctx context.Context) (*member, error) {
 
 // dry reports whether the next document cannot be told from the members that were read.
 func (s *source) dry() bool {
-	return s.inherit.more && len(s.inherit.members) == 0 || s.own.more && len(s.own.members) == 0
+	return slices.ContainsFunc(s.parts, func(part stretch) bool { return part.more && len(part.members) == 0 })
 }
 
-// stretch is the one of the two that has the next document; nil if none has.
-func (s *source) stretch() *stretch {
-	switch i, o := s.inherit.members, s.own.members; {
-	case len(i) == 0 && len(o) == 0:
-		return nil
-	case len(o) == 0 || len(i) > 0 && i[0].compare(o[0]) < 0:
-		return &s.inherit
-	default:
-		return &s.own
+// part is the one that has the next document; nil if none has.
+func (s *source) part() (next *stretch) {
+	for i := range s.parts {
+		part := &s.parts[i]
+		if len(part.members) > 0 && (next == nil || part.members[0].compare(next.members[0]) < 0) {
+			next = part
+		}
 	}
+	return next
 }
 
 func (s *source) next() *member {
-	if in := s.stretch(); in != nil {
-		return &in.members[0]
+	if part := s.part(); part != nil {
+		return &part.members[0]
 	}
 	return nil
 }
 
 // take takes the next document.
 func (s *source) take() {
-	in := s.stretch()
-	in.last, in.members = newPlace(in.members[0].score, in.members[0].id), in.members[1:]
+	part := s.part()
+	part.last, part.members = newPlace(part.members[0].score, part.members[0].id), part.members[1:]
+}
+
+// cut takes the cuts of a view, and reports whether what the script was asked with passed over what may be live, or left
+// out a band.
+func (m *merger) cut(s *source, v view) (lowered bool) {
+	for i := range s.parts {
+		part, cut := &s.parts[i], v.cuts().Own
+		if part.index == layout.ByInherit {
+			cut = inBand(i-1, ttlrules.NoCut, v.config.InheritCut(i-1, v.now)).upTo
+		}
+		if part.begin > 0 {
+			cut = max(cut, part.begin-1)
+		}
+		lowered = lowered || cut < part.cut
+		part.cut = cut
+	}
+	for band := len(s.parts) - 1; band <= len(v.config.Bands); band++ {
+		begin := int64(band) * ttlrules.BandWidth
+		part := stretch{index: layout.ByInherit, begin: begin, cut: begin - 1}
+		if score, err := strconv.ParseInt(m.from.Inherit.Score, 10, 64); err == nil {
+			part.last = newPlace(begin+score, m.from.Inherit.ID)
+		}
+		s.parts, lowered = append(s.parts, part), true
+	}
+	return lowered
 }
 
 // read reads what comes next in the indexes of a shard.
@@ -271,7 +297,10 @@ func (m *merger) read(ctx context.Context, p int) error {
 	s, k := &m.sources[p], m.keys[p]
 	most := min(m.opts.Limit+1, 2*m.opts.Limit/len(m.keys)+8)
 	for {
-		args := []any{m.collection, most, s.cuts.Inherit, s.inherit.last.Score, s.inherit.last.ID, s.cuts.Own, s.own.last.Score, s.own.last.ID}
+		args := []any{m.collection, most}
+		for _, part := range s.parts {
+			args = append(args, int(part.index), part.cut, part.last.Score, part.last.ID)
+		}
 		v, reply, err := m.ask(ctx, nearestScript, p, m.collection, []string{k.Inherit(m.collection), k.Own(m.collection)}, args)
 		if err != nil {
 			return err
@@ -282,29 +311,32 @@ func (m *merger) read(ctx context.Context, p int) error {
 		if layout.NewSize(v.documents, reply.Int(nearestInheritSize), reply.Int(nearestOwnSize)) != v.size {
 			return m.lostIndex(p, m.collection)
 		}
-		asked := s.cuts
-		s.view, s.asked, s.cuts = v, true, v.cuts()
-		if s.cuts.Inherit < asked.Inherit || s.cuts.Own < asked.Own {
-			continue // what was passed over may be live
+		s.view, s.asked = v, true
+		if m.cut(s, v) {
+			continue
 		}
 		d := v.config.History.Current()
-		s.inherit.set(p, layout.ByInherit, reply.List(nearestInherit), most, d > 0, int64(d)*1000)
-		s.own.set(p, layout.ByOwn, reply.List(nearestOwn), most, d != ttlrules.Off, 0)
+		for i := range s.parts {
+			s.parts[i].set(p, reply.List(nearestParts+i), most, d)
+		}
 		return nil
 	}
 }
 
-// set sets the members from a reply; there are none unless documents of the index expire. ttl is what
-// makes a score a deadline.
-func (s *stretch) set(p int, in layout.Index, found layout.Reply, most int, expire bool, ttl int64) {
+// set sets the members from a reply; there are none unless documents of the part expire under a default.
+func (s *stretch) set(p int, found layout.Reply, most int, d ttlrules.Default) {
+	expire, end, shift := d != ttlrules.Off, int64(layout.NeverScore), int64(0)
+	if s.index == layout.ByInherit {
+		expire, end, shift = d > 0, s.begin+ttlrules.BandWidth, int64(d)*1000-s.begin
+	}
 	s.members, s.more = nil, expire && len(found)/2 == most
 	for ; expire && len(found) > 1; found = found[2:] {
 		score, _ := found.Score(1)
-		if score >= layout.NeverScore {
+		if score >= end {
 			s.more = false
 			return
 		}
-		s.members = append(s.members, member{p, in, score, score + ttl, found.Str(0)})
+		s.members = append(s.members, member{p, s.index, score, score + shift, found.Str(0)})
 	}
 }
 

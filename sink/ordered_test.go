@@ -136,10 +136,13 @@ type storetestT interface {
 }
 
 // expiring are the documents of the model that will expire by an instant, by deadline and id.
-func (r *rig) expiring(by int64) (ids []string) {
+func (r *rig) expiring(by int64) (ids []string) { return r.expiringIn("orders", far, by) }
+
+// expiringIn is expiring in a collection, at an instant.
+func (r *rig) expiringIn(collection string, now, by int64) (ids []string) {
 	deadlines := map[string]int64{}
-	for id, d := range r.Live("orders", far) {
-		if at, ok := d.Header.Clock().Deadline(r.Configs["orders"].History.Current()); ok && at <= by {
+	for id, d := range r.Live(collection, now) {
+		if at, ok := d.Header.Clock().Deadline(r.Configs[collection].History.Current()); ok && at <= by {
 			deadlines[id] = at
 			ids = append(ids, id)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -67,6 +68,11 @@ func (r *rig) compare(collection string, now int64) {
 			r.T.Errorf("the list has %d documents, want %d", len(times), len(live))
 		}
 	}
+	for _, limit := range []int{2, wire.MaxListLimit} {
+		if got, want := r.byDeadline(collection, limit), r.expiringIn(collection, now, math.MaxInt64); !slices.Equal(got, want) {
+			r.T.Errorf("by deadline there are %q, want %q", got, want)
+		}
+	}
 	count, err := r.Reader.Count(ctx, collection)
 	if want := (wire.CountReply{Live: int64(len(live)), Expired: int64(len(r.Docs[collection]) - len(live))}); err != nil || count != want {
 		r.T.Errorf("count is %+v, %v; want %+v", count, err, want)
@@ -74,6 +80,24 @@ func (r *rig) compare(collection string, now int64) {
 	r.compareForecast(collection, now, 7, 31*time.Second)
 	for _, d := range []ttlrules.Default{ttlrules.Off, ttlrules.NoDefault, 1, 20} {
 		r.compareChange(collection, now, d)
+	}
+}
+
+// byDeadline are the ids of a list by deadline, of all pages.
+func (r *rig) byDeadline(collection string, limit int) (ids []string) {
+	r.T.Helper()
+	opts := sink.ListOptions{Order: wire.ByDeadline, Limit: limit}
+	for {
+		page, err := r.Reader.List(ctx, collection, opts)
+		if err != nil {
+			r.T.Fatalf("list by deadline: %v", err)
+		}
+		for _, d := range page.Documents {
+			ids = append(ids, d.ID)
+		}
+		if opts.Continuation = page.Continuation; opts.Continuation == "" {
+			return ids
+		}
 	}
 }
 

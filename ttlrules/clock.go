@@ -17,7 +17,18 @@ type Clock struct {
 	NotAfter int64
 
 	Seq uint64 // log sequence of the write
+
+	// Band is the band of the index of those that inherit the default in which the version is; 0 for nearly all of them.
+	// See [History.Admits].
+	Band int
 }
+
+const (
+	// BandWidth is how far the scores of two bands are apart: more than any instant until 2109.
+	BandWidth = 1 << 42
+	// MaxBands is the greatest Band.
+	MaxBands = 63
+)
 
 // Begin is the instant from which the TTL counts.
 func (c Clock) Begin() int64 {
@@ -79,15 +90,23 @@ const (
 )
 
 // Score is the score of the version in the index that it belongs in. A version that
-// inherits has the beginning of its clock; else the score is the instant from which the
+// inherits has the beginning of its clock, in its band; else the score is the instant from which the
 // version is expired while TTL is on.
 func (c Clock) Score() (score int64, in Index) {
 	switch named := c.Absolute != 0 || c.NotAfter != 0; {
 	case !named && c.TTL == Never:
 		return 0, NotIndexed
 	case !named && c.TTL == Inherit:
-		return c.Begin(), ByInherit
+		return int64(c.Band)*BandWidth + c.Begin(), ByInherit
 	}
 	at, _ := c.Deadline(NoDefault)
 	return max(at, c.Ts), ByOwn
+}
+
+// Band is the band in which a score of the index is.
+func (in Index) Band(score int64) int {
+	if in != ByInherit {
+		return 0
+	}
+	return int(score / BandWidth)
 }

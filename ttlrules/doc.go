@@ -32,8 +32,8 @@
 // depend on the default, so changing the default moves the cuts and no document.
 //
 // A kept clock can begin before epochs that ended before the version was written. Their
-// cuts must not expire it, so such a version comes to the index only once the history is
-// settled ([History.Admits]).
+// cuts must not expire it. So the index of those that inherit has bands: such a version has a higher score, in a band for
+// which only the epochs since then count ([History.Admits], [History.From]).
 //
 // Invariants:
 //
@@ -42,7 +42,7 @@
 //   - I2: expired is final: a document that was expired under a default that was
 //     current then stays expired under every later default.
 //   - I3: a document that the history admitted is expired at an instant from its _ts on
-//     exactly if its index score is at or under the cut of that instant ([History.Cuts]).
+//     exactly if its index score is at or under the cut of that instant ([History.Cuts]), in its band.
 //   - I4: [History.Settled] changes nothing for a document that is not expired,
 //     now or under any change to come.
 package ttlrules

@@ -79,6 +79,9 @@ func (h History) Settled() History {
 // expired at an instant is [History.Expired].
 func (h History) ExpiredAt(c Clock) (x Expiry, ok bool) {
 	for i, e := range h {
+		if i+1 < len(h) && c.Seq > h[i+1].Seq && h[i+1].Seq != 0 {
+			continue // it ended before the version was written
+		}
 		deadline, seconds, expires := c.ends(e.Default)
 		deadline = max(deadline, c.Ts)
 		if !expires || deadline > h.end(i) {
@@ -103,19 +106,30 @@ func (h History) Expired(c Clock, now int64) bool {
 }
 
 // Admits says whether a version may come to the index at its Ts. It may not if the cuts of
-// epochs before the current one reach it: they ended before the version was written, and
-// must not expire it. Then what is due has to be removed first, and the history settled.
-// Only a version with a kept clock is ever refused.
+// epochs before the current one reach it and it is not expired: they ended before the version was written.
+// Only a version with a kept clock is ever refused. One that inherits comes to a band of the index instead, by whose
+// cuts those epochs do not count ([History.From]). For another one, whose deadline is the very instant of the change,
+// what is due has to be removed first, and the history settled.
 func (h History) Admits(c Clock) bool {
-	score, in := c.Score()
-	switch cuts := h.Cuts(c.Ts); {
-	case len(h) <= 1 || in == NotIndexed:
+	if len(h) <= 1 {
 		return true
-	case in == ByInherit:
-		return score > cuts.Inherit
-	default:
-		return score > cuts.Own
 	}
+	c.Band = 0
+	score, in := c.Score()
+	cuts := h.Cuts(c.Ts)
+	under := in == ByInherit && score <= cuts.Inherit || in == ByOwn && score <= cuts.Own
+	return !under || h.Expired(c, c.Ts)
+}
+
+// From is the history without the epochs before that of the message with a log sequence. A band of the index has the
+// cuts of such a history.
+func (h History) From(seq uint64) History {
+	for i, e := range h {
+		if e.Seq >= seq {
+			return h[i:]
+		}
+	}
+	return nil
 }
 
 // Cuts are the greatest scores at which an indexed document is expired.

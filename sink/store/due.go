@@ -43,12 +43,17 @@ const (
 	dueLeft
 )
 
-// Cut names a collection and the cuts through its indexes.
+// Cut names a collection and the cuts through its indexes; or a band of the index of those that inherit, and the cut
+// through that alone.
 type Cut struct {
 	Collection           string
 	Cuts                 ttlrules.Cuts
+	Band                 int // scores count from where it begins
 	PassInherit, PassOwn int // how many of the lowest documents of each index are passed over
 }
+
+// IsIn reports whether a score of the index of those that inherit is in the band.
+func (c Cut) IsIn(score int64) bool { return ttlrules.ByInherit.Band(score) == c.Band }
 
 // Due is the documents of one collection that are due.
 type Due struct {
@@ -82,7 +87,14 @@ func (p *Shard) due(ctx context.Context, version string, cuts []Cut, limit, byte
 		args = append(args, layout.SizePrefix+c.Collection)
 	}
 	for _, c := range cuts {
-		args = append(args, formatCut(c.Cuts.Inherit), formatCut(c.Cuts.Own), c.PassInherit, c.PassOwn)
+		below, inherit := "-inf", c.Cuts.Inherit
+		if c.Band > 0 {
+			begin := int64(c.Band) * ttlrules.BandWidth
+			if below = strconv.FormatInt(begin, 10); inherit != ttlrules.NoCut {
+				inherit += begin
+			}
+		}
+		args = append(args, below, formatCut(inherit), formatCut(c.Cuts.Own), c.PassInherit, c.PassOwn)
 	}
 	sent := time.Since(begun)
 	r, err := p.scripts.Run(ctx, dueScript, keys, args...)
@@ -98,18 +110,18 @@ func (p *Shard) due(ctx context.Context, version string, cuts []Cut, limit, byte
 	p.clock.learn(r.List(dueTime), sent)
 	out := make([]Due, len(cuts))
 	for i := range cuts {
-		if out[i], err = decodeDue(cuts[i].Collection, r.List(dueCollections+i)); err != nil {
+		if out[i], err = decodeDue(cuts[i], r.List(dueCollections+i)); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
 }
 
-func decodeDue(collection string, r layout.Reply) (Due, error) {
+func decodeDue(c Cut, r layout.Reply) (Due, error) {
 	ids, values := r.List(dueIDs), r.List(dueValues)
 	d := Due{IDs: make([]string, len(ids)), NextInherit: NoScore, NextOwn: NoScore, Left: r.Int(dueLeft)}
-	if s, ok := r.Score(dueNextInherit); ok {
-		d.NextInherit = s
+	if s, ok := r.Score(dueNextInherit); ok && c.IsIn(s) {
+		d.NextInherit = s % ttlrules.BandWidth
 	}
 	if s, ok := r.Score(dueNextOwn); ok && s != layout.NeverScore {
 		d.NextOwn = s
@@ -118,7 +130,7 @@ func decodeDue(collection string, r layout.Reply) (Due, error) {
 		d.IDs[i] = ids.Str(i)
 	}
 	var err error
-	d.Documents, err = documents(collection, ids, values)
+	d.Documents, err = documents(c.Collection, ids, values)
 	return d, err
 }
 

@@ -4,9 +4,9 @@
 -- KEYS  1 state, then per collection: documents, inherit, own
 -- ARGV  1 the expected version, 2 the most documents to return, 3 stop after returning this
 --       many bytes of values, 4 whether to return bodies (1), 5 number of collections n, then
---       n fields of the state that hold the sizes of the collections, then per collection: the
---       cut of inherit and the cut of own ('' for none), and how many documents are passed over in
---       inherit and in own
+--       n fields of the state that hold the sizes of the collections, then per collection: where a band
+--       of inherit begins (-inf for the first), the cut of inherit there and the cut of own ('' for none),
+--       and how many documents are passed over in inherit and in own
 -- Returns  {1, time, per collection: {next inherit, next own, ids, values, left}}: next is the
 --          lowest score that was not returned, false if there is none; a value is false if the
 --          document does not exist; left is how many documents are at or under the cuts and
@@ -29,28 +29,32 @@ for c = 1, collections do
 	end
 end
 
--- Returns the ids in an index up to a cut, but for the first skip, how many they are, the lowest
+-- Returns the ids in an index from a score up to a cut, but for the first skip, how many they are, the lowest
 -- score after them, and how many more are up to the cut.
-local function under(key, cut, skip)
-	local ids, n, more = {}, 0, 0
+local function under(key, from, cut, skip)
+	local ids, n, more, before = {}, 0, 0, 0
+	if from ~= '-inf' then
+		before = call('ZCOUNT', key, '-inf', '(' .. from)
+	end
 	if cut ~= '' and limit > 0 then
-		ids = call('ZRANGEBYSCORE', key, '-inf', cut, 'LIMIT', skip, limit)
+		ids = call('ZRANGEBYSCORE', key, from, cut, 'LIMIT', skip, limit)
 		n = #ids
 		limit = limit - n
 	end
 	if cut ~= '' and limit == 0 then
-		more = math.max(0, call('ZCOUNT', key, '-inf', cut) - n - skip)
+		more = math.max(0, call('ZCOUNT', key, from, cut) - n - skip)
 	end
-	return ids, n, call('ZRANGE', key, skip + n, skip + n, 'WITHSCORES')[2] or false, more
+	local next = before + skip + n
+	return ids, n, call('ZRANGE', key, next, next, 'WITHSCORES')[2] or false, more
 end
 local reply = {1, call('TIME')}
 local none = true -- no document was read yet
 for c = 1, collections do
 	local k = 3 * c - 1
 	local docs, inherit, own = KEYS[k], KEYS[k + 1], KEYS[k + 2]
-	local at = first_cut + 4 * (c - 1)
-	local ids, inherited, next_inherit, more_inherit = under(inherit, ARGV[at], tonumber(ARGV[at + 2]))
-	local own_ids, owned, next_own, more_own = under(own, ARGV[at + 1], tonumber(ARGV[at + 3]))
+	local at = first_cut + 5 * (c - 1)
+	local ids, inherited, next_inherit, more_inherit = under(inherit, ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 3]))
+	local own_ids, owned, next_own, more_own = under(own, '-inf', ARGV[at + 2], tonumber(ARGV[at + 4]))
 	if inherited == 0 then
 		ids = own_ids
 	else

@@ -141,7 +141,7 @@ func (r *Rig) Configure(collection string, c *store.Config) {
 func (r *Rig) WithDefault(collection string, at int64, d ttlrules.Default) {
 	r.T.Helper()
 	c := r.Configs[collection]
-	c.History = c.History.With(at, 1, d)
+	c.History = c.History.With(at, 1<<40+uint64(len(c.History)), d) // after every document that is there
 	r.Configure(collection, &c)
 }
 

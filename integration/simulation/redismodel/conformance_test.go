@@ -270,7 +270,7 @@ func (h *history) change(c *store.CollectionChanges) {
 		case 0:
 			ch.New.Absolute = h.at.Watermark + int64(h.IntN(30))*1000 + 1
 		case 1:
-			ch.New.Kept = ch.New.Ts - int64(h.IntN(3)+1)*1000
+			ch.New.Kept, ch.New.Band = ch.New.Ts-int64(h.IntN(3)+1)*1000, h.IntN(3)
 		}
 		switch old := ch.Old; {
 		case old != nil && h.oneIn(4):
@@ -304,6 +304,10 @@ func (h *history) read() {
 		cuts = append(cuts, store.Cut{
 			Collection: h.names[i], Cuts: ttlrules.Cuts{Inherit: cut(), Own: cut()}, PassInherit: max(0, h.IntN(8)-4), PassOwn: max(0, h.IntN(8)-4),
 		})
+	}
+	for band := range 3 {
+		inherit := []int64{ttlrules.NoCut, h.at.Watermark, h.at.Watermark - 2000, ttlrules.BandWidth - 1}[h.IntN(4)]
+		cuts = append(cuts, store.Cut{Collection: name, Band: band, Cuts: ttlrules.Cuts{Inherit: inherit, Own: ttlrules.NoCut}, PassInherit: max(0, h.IntN(8)-4)})
 	}
 	limit, bytes, whole := []int{0, 1, 3, 5, 100}[h.IntN(5)], []int{1, 60, 200, 1 << 20}[h.IntN(4)], h.oneIn(2)
 	_ = h.both(fmt.Sprintf("due %v %d %d %t", cuts, limit, bytes, whole), func(s processor.Store) (any, error) {

@@ -74,8 +74,16 @@ func (s *Server) Due(_ context.Context, version string, cuts []store.Cut, limit,
 	for i, cut := range cuts {
 		c, d := s.at(cut.Collection), &found[i]
 		d.IDs, d.Documents = []string{}, []store.Stored{}
+		begin := int64(cut.Band) * ttlrules.BandWidth
 		take := func(index int, cut int64, pass int) (next int64) {
-			at, end := c.place(index, math.MinInt64)+pass, c.place(index, min(cut, math.MaxInt64-1)+1)
+			from := int64(math.MinInt64)
+			if index == inherit && begin > 0 {
+				from = begin
+				if cut != ttlrules.NoCut {
+					cut += begin
+				}
+			}
+			at, end := c.place(index, from)+pass, c.place(index, min(cut, math.MaxInt64-1)+1)
 			for ; at < end && limit > 0 && (bytes > 0 || !some); at++ {
 				id := c.index[at].id
 				stored := c.read(id, whole)
@@ -89,6 +97,12 @@ func (s *Server) Due(_ context.Context, version string, cuts []store.Cut, limit,
 			d.Left += int64(max(end-at, 0))
 			if at >= len(c.index) || c.index[at].index != index || c.index[at].score == neverScore {
 				return store.NoScore
+			}
+			if index == inherit {
+				if !cuts[i].IsIn(c.index[at].score) {
+					return store.NoScore
+				}
+				return c.index[at].score - begin
 			}
 			return c.index[at].score
 		}

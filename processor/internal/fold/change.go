@@ -23,7 +23,7 @@ func (s *Collections) Drop(name string, seq uint64, at int64, due bool) ([]store
 		return []store.ConfigChange{gone}, []store.CollectionChanges{{Collection: name, Drop: store.DropAll}}
 	}
 	to := GenerationName(name, seq)
-	closed := store.Config{History: current.History.With(at, seq, ttlrules.Off), Bodies: current.Bodies}
+	closed := store.Config{History: current.History.With(at, seq, ttlrules.Off), Bodies: current.Bodies, Bands: current.Bands}
 	s.Move(name, to, closed)
 	return []store.ConfigChange{gone, {Collection: to, Config: &closed}},
 		[]store.CollectionChanges{{Collection: name, Drop: store.DropMoves}, {Collection: to}}

@@ -29,9 +29,10 @@ func (d *Decision) changed(m *Message, live, next *Version, config store.Config)
 
 // Full reports whether the step has to end: its outputs have so many bytes, or its patches have parsed so many
 // beside one document. A patch and a touch are short, and their documents are not. All patches of the one
-// document that is largest are merged in a step, as they parse it once.
+// document that is largest are merged in a step, as they parse it once. The next message finds a new band in the
+// configuration.
 func (d *Decision) Full() bool {
-	return d.outputBytes >= BatchBytes || d.parsed-d.largest >= parseBytes
+	return d.outputBytes >= BatchBytes || d.parsed-d.largest >= parseBytes || d.banded != nil
 }
 
 // Dropped adds the message about a drop of a collection whose changes are published.

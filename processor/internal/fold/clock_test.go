@@ -253,23 +253,40 @@ func TestG3_AVersionThatIsExpiredWhenItIsWritten(t *testing.T) {
 	}
 }
 
-// TestG5_AKeptClockWaitsForTheHistory: a default of 5 s that is no more must not expire a version
-// that is written now with an older clock, also if both came in one millisecond.
-func TestG5_AKeptClockWaitsForTheHistory(t *testing.T) {
+// TestG5_AKeptClockComesToABand: a default of 5 s that is no more must not expire a version
+// that is written now with an older clock, also if both came in one millisecond. It comes to a band of the index, which
+// other versions that are written under the same default share. Once the history is settled it needs none.
+func TestG5_AKeptClockComesToABand(t *testing.T) {
 	for _, ended := range []int64{45_000, 50_000} {
 		config := store.Config{History: ttlrules.History{}.With(1000, 1, 5).With(ended, 2, 60)}
 		live := &Version{Header: store.Header{Ts: 40_000, Etag: 5, TTL: ttlrules.Never}, Body: []byte(`{"ttl":-1}`)}
 		patch := clockCase{op: wire.Patch, body: `{"ttl":null}`, keep: true}.message()
 		key := Key{Collection: "c", ID: "x"}
-		d := New(testLimits, oneConfig(config), 0)
-		d.Slot(key).Read(&live.Header, live.Body)
-		if d.Apply(patch) || len(d.Outputs)+len(d.Outcomes) > 0 || d.Watermark != 0 || d.docs[key].Now.Header.Etag != 5 {
-			t.Fatalf("ended at %d: it does not wait, or has done something: %+v", ended, d)
+		for _, want := range []struct{ band, bands, more int }{{1, 1, 1}, {1, 1, 0}, {2, 2, 1}} {
+			before := len(config.Bands)
+			d := New(testLimits, oneConfig(config), 0)
+			d.Slot(key).Read(&live.Header, live.Body)
+			if !d.Apply(patch) || d.Outcomes[0].Body.ExpiresAt.String() != instant(100_000) || d.docs[key].Now.Header.Band != want.band {
+				t.Fatalf("ended at %d: %+v in band %d, want band %d", ended, d.Outcomes, d.docs[key].Now.Header.Band, want.band)
+			}
+			banded := d.Banded()
+			if len(banded) != want.more || d.Full() != (want.more == 1) {
+				t.Errorf("ended at %d: the configuration changes %d times, want %d", ended, len(banded), want.more)
+			}
+			for _, change := range banded {
+				config = *change.Config
+			}
+			if len(config.Bands) != want.bands {
+				t.Errorf("bands %v, and before %d", config.Bands, before)
+			}
+			if want.more == 0 {
+				config.History = config.History.With(ended, 3, 60).With(ended, 4, ttlrules.Off).With(ended, 5, 60)
+			}
 		}
 		config.History = config.History.Settled()
-		d = New(testLimits, oneConfig(config), 0)
+		d := New(testLimits, oneConfig(config), 0)
 		d.Slot(key).Read(&live.Header, live.Body)
-		if !d.Apply(patch) || d.Outcomes[0].Body.ExpiresAt.String() != instant(100_000) {
+		if !d.Apply(patch) || d.docs[key].Now.Header.Band != 0 {
 			t.Errorf("ended at %d, settled: %+v", ended, d.Outcomes)
 		}
 	}

@@ -56,7 +56,8 @@ type Collection struct {
 	stored bool // whether it is configured; else Config is the zero value
 	// The lowest scores in the indexes, or less, of documents outside the due queue.
 	nextInherit, nextOwn int64
-	continues            bool // see Continues
+	nextBands            []int64 // likewise in the bands of the index of those that inherit, from where each begins
+	continues            bool    // see Continues
 
 	marks []mark         // up to where the indexes were warned of, the earliest warning first
 	due   entry          // when a document outside the due queue may be due
@@ -173,18 +174,25 @@ func (s *Collections) Emptied(name string) {
 func (c *Collection) IsConfigured() bool { return c.stored }
 
 // Settled is the configuration of the collection once none of its documents is due, nil if it has
-// none any more: it is an old generation, all of which is removed then.
+// none any more: it is an old generation, all of which is removed then. Bands that are all empty end.
 func (c *Collection) Settled() *store.Config {
 	if IsGeneration(c.Name) {
 		return nil
 	}
 	settled := c.Config.Settled()
+	if !slices.ContainsFunc(c.nextBands, func(next int64) bool { return next != store.NoScore }) {
+		settled.Bands = nil
+	}
 	return &settled
 }
 
 // Configure gives a collection a configuration.
 func (s *Collections) Configure(c *Collection, config store.Config) {
 	c.Config, c.stored = config, true
+	c.nextBands = c.nextBands[:min(len(c.nextBands), len(config.Bands))]
+	for len(c.nextBands) < len(config.Bands) {
+		c.nextBands = append(c.nextBands, store.NoScore)
+	}
 	if len(config.History) > MaxEpochs {
 		s.long[c] = struct{}{}
 	} else {
@@ -201,6 +209,28 @@ func (s *Collections) Configure(c *Collection, config store.Config) {
 func (s *Collections) LookedUp(c *Collection, nextInherit, nextOwn int64) {
 	c.nextInherit, c.nextOwn = nextInherit, nextOwn
 	c.continues = nextInherit != unknown && nextOwn != unknown
+	if !c.continues {
+		for i := range c.nextBands {
+			c.nextBands[i] = unknown
+		}
+	}
+	s.refresh(c)
+}
+
+// LookedUpBand notes the lowest score in a band, from where it begins, of documents outside the due queue.
+func (s *Collections) LookedUpBand(c *Collection, band int, next int64) {
+	c.nextBands[band-1] = next
+	s.refresh(c)
+}
+
+// Band notes the bands of a configuration, in which documents come to the index with the commit at a log time.
+func (s *Collections) Band(change store.ConfigChange, at int64) {
+	c := s.Make(change.Collection)
+	bands := len(c.Config.Bands)
+	s.Configure(c, *change.Config)
+	for band := bands + 1; band <= len(c.Config.Bands); band++ {
+		c.warnBand(band, at)
+	}
 	s.refresh(c)
 }
 
@@ -214,7 +244,7 @@ func (s *Collections) Move(name, to string, config store.Config) {
 	was := s.Make(name)
 	s.Remove(name)
 	c := s.Make(to)
-	c.nextInherit, c.nextOwn = was.nextInherit, was.nextOwn
+	c.nextInherit, c.nextOwn, c.nextBands = was.nextInherit, was.nextOwn, was.nextBands
 	s.Configure(c, config)
 }
 
@@ -226,11 +256,13 @@ func (s *Collections) Note(c *Collection, h *store.Header) {
 		c.noteWarnings(score, in)
 		s.refresh(c)
 	}
-	switch in {
-	case ttlrules.NotIndexed: // it never expires
+	switch {
+	case in == ttlrules.NotIndexed: // it never expires
 		return
-	case ttlrules.ByOwn:
+	case in == ttlrules.ByOwn:
 		lowest = &c.nextOwn
+	case h.Band > 0:
+		lowest, score = &c.nextBands[h.Band-1], score%ttlrules.BandWidth
 	}
 	c.continues = c.continues && score > *lowest
 	if score < *lowest {
@@ -251,6 +283,14 @@ func (c *Collection) nextDue() int64 {
 	at := int64(math.MaxInt64)
 	if c.nextInherit != store.NoScore {
 		if t, ok := c.Config.History.NextDue(c.nextInherit, true); ok {
+			at = min(at, t)
+		}
+	}
+	for i, next := range c.nextBands {
+		if next == store.NoScore {
+			continue
+		}
+		if t, ok := c.Config.Band(i+1).NextDue(next, true); ok {
 			at = min(at, t)
 		}
 	}

@@ -82,10 +82,11 @@ type Decision struct {
 	Expired    int // documents
 	Warned     int // times
 
-	whole       map[Key]bool // documents that messages need with their bodies
-	outputBytes int          // in the documents of outputs
-	parsed      int          // bytes that patches have parsed
-	largest     int          // of these, the bytes of the largest document
+	whole       map[Key]bool            // documents that messages need with their bodies
+	banded      map[string]store.Config // the collections that get a band of their index
+	outputBytes int                     // in the documents of outputs
+	parsed      int                     // bytes that patches have parsed
+	largest     int                     // of these, the bytes of the largest document
 }
 
 // Limits bound the outputs, beside the rules.
@@ -152,7 +153,7 @@ func (d *Decision) write(m *Message) bool {
 		live = nil
 	}
 	next, refused := d.next(m, live, config, at)
-	if next != nil && !config.History.Admits(next.Header.Clock()) {
+	if next != nil && !d.admit(m.Collection, config, next) {
 		return false
 	}
 	d.Watermark = at
@@ -189,6 +190,27 @@ func (d *Decision) write(m *Message) bool {
 	}
 	d.done(m, o)
 	return true
+}
+
+// admit finds the place of a version in the index. It reports false if there is none until the history is settled.
+func (d *Decision) admit(collection string, config store.Config, v *Version) bool {
+	in, band, ok := config.Admit(v.Header.Clock())
+	if len(in.Bands) > len(config.Bands) {
+		if d.banded == nil {
+			d.banded = make(map[string]store.Config)
+		}
+		d.banded[collection] = in
+	}
+	v.Header.Band = band
+	return ok
+}
+
+// Banded are the configurations of the collections that get a band of their index.
+func (d *Decision) Banded() (all []store.ConfigChange) {
+	for collection, config := range d.banded {
+		all = append(all, store.ConfigChange{Collection: collection, Config: &config})
+	}
+	return all
 }
 
 // expiresAt is when a version expires that is written now; nil if it never does.

@@ -49,23 +49,26 @@ func (q *DueQueue) Add(docs []*DueDocument) {
 	q.Set(slices.AppendSeq(docs, q.All()))
 }
 
-// Of counts the documents of collections, in each of the indexes.
-func (q *DueQueue) Of(collections []*Collection) (inherit, own map[string]int) {
-	inherit, own = make(map[string]int, len(collections)), make(map[string]int, len(collections))
+// Part is an index of a collection, or a band of one.
+type Part struct {
+	Collection string
+	Index      ttlrules.Index
+	Band       int
+}
+
+// Of counts the documents in each part of the indexes of collections.
+func (q *DueQueue) Of(collections []*Collection) map[Part]int {
+	asked, n := make(map[string]bool, len(collections)), make(map[Part]int, 2*len(collections))
 	for _, c := range collections {
-		inherit[c.Name] = 0
+		asked[c.Name] = true
 	}
 	for key, d := range q.byKey {
-		if _, asked := inherit[key.Collection]; !asked {
-			continue
-		}
-		if _, in := d.Header.Clock().Score(); in == ttlrules.ByInherit {
-			inherit[key.Collection]++
-		} else {
-			own[key.Collection]++
+		if asked[key.Collection] {
+			_, in := d.Header.Clock().Score()
+			n[Part{key.Collection, in, d.Header.Band}]++
 		}
 	}
-	return inherit, own
+	return n
 }
 
 // Remove takes a document out, if it is in the queue.

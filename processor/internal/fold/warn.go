@@ -24,6 +24,7 @@ import (
 //     published first, and the marks begin anew there.
 type mark struct {
 	index  ttlrules.Index
+	band   int
 	before int32       // seconds before the deadline
 	since  int64       // log time from which these seconds count
 	end    store.Place // of the last slice
@@ -34,15 +35,31 @@ type mark struct {
 func (s *Collections) warnFrom(c *Collection, at int64) {
 	at = max(at, s.warned)
 	c.marks = nil
+	for band := range 1 + len(c.Config.Bands) {
+		c.warnBand(band, at)
+	}
+	s.refresh(c)
+}
+
+// warnBand begins the marks of a band at a log time; with the first one those of the other index.
+func (c *Collection) warnBand(band int, at int64) {
 	for _, w := range c.Config.Warnings {
 		for _, index := range []ttlrules.Index{ttlrules.ByInherit, ttlrules.ByOwn} {
-			if shift, ok := c.Config.History.WarnShift(index, w.Before); ok {
-				c.marks = append(c.marks, mark{index: index, before: w.Before, since: w.Since, end: store.AfterAll(at - shift), next: at - shift})
+			shift, ok := c.Config.History.WarnShift(index, w.Before)
+			if !ok || index == ttlrules.ByOwn && band > 0 {
+				continue
 			}
+			end := int64(band)*ttlrules.BandWidth + at - shift
+			c.marks = append(c.marks, mark{index: index, band: band, before: w.Before, since: w.Since, end: store.AfterAll(end), next: end})
 		}
 	}
 	slices.SortStableFunc(c.marks, func(a, b mark) int { return cmp.Compare(b.before, a.before) }) // the earliest warning first
-	s.refresh(c)
+}
+
+// shift is the distance from a score to the instant of the warning; ok is false if there is none.
+func (m mark) shift(c *Collection) (shift int64, ok bool) {
+	shift, ok = c.Config.History.WarnShift(m.index, m.before)
+	return shift - int64(m.band)*ttlrules.BandWidth, ok
 }
 
 // WarnFrom notes that all warnings up to a log time are published: a takeover begins there.
@@ -58,7 +75,7 @@ func (s *Collections) WarnFrom(at int64) {
 // noteWarnings keeps the marks true after a document came to the index.
 func (c *Collection) noteWarnings(score int64, in ttlrules.Index) {
 	for i := range c.marks {
-		if m := &c.marks[i]; m.index == in && score >= m.end.Score {
+		if m := &c.marks[i]; m.index == in && score >= m.end.Score && in.Band(score) == m.band {
 			m.next = min(m.next, score)
 		}
 	}
@@ -69,7 +86,7 @@ func (c *Collection) noteWarnings(score int64, in ttlrules.Index) {
 func (c *Collection) nextWarning() int64 {
 	at := int64(math.MaxInt64)
 	for _, m := range c.marks {
-		if shift, ok := c.Config.History.WarnShift(m.index, m.before); ok && m.next != store.NoScore {
+		if shift, ok := m.shift(c); ok && m.next != store.NoScore {
 			at = min(at, m.next+shift)
 		}
 	}
@@ -94,7 +111,7 @@ func (s *Collections) ToWarn(at int64) (name string, ranges []store.Slice) {
 	}
 	c := s.byWarning.list[0]
 	for _, m := range c.marks {
-		shift, _ := c.Config.History.WarnShift(m.index, m.before)
+		shift, _ := m.shift(c)
 		ranges = append(ranges, store.Slice{Index: m.index, After: m.end, UpTo: at - shift})
 	}
 	return c.Name, ranges
@@ -147,7 +164,7 @@ func (s *Collections) Unwarned(key Key, clock ttlrules.Clock, by int64) (all []W
 	}
 	score, in := clock.Score()
 	for _, m := range c.marks {
-		if m.index != in || !m.end.Before(store.Place{Score: score, ID: key.ID}) {
+		if m.index != in || m.band != in.Band(score) || !m.end.Before(store.Place{Score: score, ID: key.ID}) {
 			continue
 		}
 		if w, ok := m.of(c, clock); ok && w.At <= by {

@@ -23,7 +23,7 @@ type Bounds struct {
 }
 
 // DefaultBounds are the bounds that are used but in tests.
-var DefaultBounds = Bounds{Examine: takeOverTimeout, Epochs: 2048, Generations: 16}
+var DefaultBounds = Bounds{Examine: takeOverTimeout, Epochs: 2048, Generations: 64}
 
 // control applies a configuration or a drop. Every shard applies it; shard 0 alone answers the client. A message
 // of the stream of configurations that is neither only counts as applied.

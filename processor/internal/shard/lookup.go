@@ -9,6 +9,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/ttlrules"
 )
 
 // read reads the documents that messages name into a decision. It returns fewer messages
@@ -149,10 +150,16 @@ type lookUpOf struct {
 
 // newLookUp makes a look-up of documents that are due by an instant.
 func (p *Owner) newLookUp(seq uint64, until int64, most, bytes int) *lookUpOf {
-	asked := p.collections.DueBy(until, reapCollections)
-	cuts := make([]store.Cut, len(asked))
-	for i, c := range asked {
-		cuts[i] = store.Cut{Collection: c.Name, Cuts: c.Config.History.Cuts(until)}
+	var asked []*fold.Collection // for each cut
+	var cuts []store.Cut
+	for _, c := range p.collections.DueBy(until, reapCollections) {
+		for band := range 1 + len(c.Config.Bands) {
+			cut := store.Cut{Collection: c.Name, Band: band, Cuts: c.Config.Band(band).Cuts(until)}
+			if band > 0 {
+				cut.Cuts.Own = ttlrules.NoCut
+			}
+			asked, cuts = append(asked, c), append(cuts, cut)
+		}
 	}
 	return &lookUpOf{
 		store: p.Store, version: p.progress.Version(), asked: asked, cuts: cuts, until: until,
@@ -191,7 +198,11 @@ func (p *Owner) lookedUp(l *lookUpOf) error {
 			}
 			docs = append(docs, doc)
 		}
-		p.collections.LookedUp(c, f.NextInherit, f.NextOwn)
+		if band := l.cuts[i].Band; band > 0 {
+			p.collections.LookedUpBand(c, band, f.NextInherit)
+		} else {
+			p.collections.LookedUp(c, f.NextInherit, f.NextOwn)
+		}
 	}
 	p.due.Add(docs)
 	return nil
@@ -209,12 +220,14 @@ func (p *Owner) lookAhead(ctx context.Context, w *work) error {
 		return nil
 	}
 	l := p.newLookUp(w.to.Seq, now+lookUpAhead, most, max(reapBytes, w.bytes()))
-	inherit, own := p.due.Of(l.asked)
+	passed := p.due.Of(l.asked)
 	for i, c := range l.asked {
 		if !c.Continues() {
 			return nil
 		}
-		l.cuts[i].PassInherit, l.cuts[i].PassOwn = inherit[c.Name], own[c.Name]
+		cut := &l.cuts[i]
+		cut.PassInherit = passed[fold.Part{Collection: c.Name, Index: ttlrules.ByInherit, Band: cut.Band}]
+		cut.PassOwn = passed[fold.Part{Collection: c.Name, Index: ttlrules.ByOwn}]
 	}
 	defer p.Status.Works("waiting for Redis (due documents)")()
 	l.run(ctx)

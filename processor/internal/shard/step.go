@@ -40,6 +40,10 @@ func (p *Owner) step(ctx context.Context, messages []*fold.Message, to fold.Posi
 		messages = messages[:i]
 		break
 	}
+	banded := d.Banded()
+	for _, change := range banded { // before the commit, which puts documents there
+		p.collections.Band(change, d.Watermark)
+	}
 	to = p.reach(messages, to)
 	due, held, err := p.reap(ctx, d, messages, to)
 	if err != nil {
@@ -47,7 +51,7 @@ func (p *Owner) step(ctx context.Context, messages []*fold.Message, to fold.Posi
 	}
 	worked, err = p.finish(ctx, &work{
 		decision: d, messages: messages, due: due, to: to, began: began,
-		changes: d.Changes(due), commits: held,
+		configs: banded, changes: d.Changes(due), commits: held,
 	})
 	return worked || len(messages) > 0, err
 }

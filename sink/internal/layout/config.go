@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -25,6 +26,9 @@ type Config struct {
 	// Bodies are the changes of the property eventBody that still matter, in log order: from the first on
 	// events go without the document, from the second on they have it again, and so on.
 	Bodies []BodyChange
+	// Bands has, for each band of the index of those that inherit but the first, the log sequence of the epoch from which
+	// on the history counts there. See [ttlrules.History.Admits].
+	Bands []uint64
 	// Etag is the log sequence of the message that made this configuration; 0 if
 	// there was none.
 	Etag uint64
@@ -64,6 +68,38 @@ func (c Config) Settled() Config {
 	return c
 }
 
+// Band is the history that counts for a band of the index of those that inherit.
+func (c Config) Band(band int) ttlrules.History {
+	if band == 0 {
+		return c.History
+	}
+	return c.History.From(c.Bands[band-1])
+}
+
+// InheritCut is the greatest score in a band at which a document is expired at an instant, in milliseconds from where
+// the band begins; [ttlrules.NoCut] if none is.
+func (c Config) InheritCut(band int, now int64) int64 { return c.Band(band).Cuts(now).Inherit }
+
+// Admit finds a place in the index for a version: a band, which a new configuration has if it is not c. ok is false if
+// there is none until the history is settled.
+func (c Config) Admit(clock ttlrules.Clock) (in Config, band int, ok bool) {
+	if c.History.Admits(clock) {
+		return c, 0, true
+	}
+	if _, index := clock.Score(); index != ttlrules.ByInherit {
+		return c, 0, false
+	}
+	since := c.History[len(c.History)-1].Seq
+	if i := slices.Index(c.Bands, since); i >= 0 {
+		return c, i + 1, true
+	}
+	if len(c.Bands) == ttlrules.MaxBands {
+		return c, 0, false
+	}
+	c.Bands = append(slices.Clip(c.Bands), since)
+	return c, len(c.Bands), true
+}
+
 // Wire returns the configuration as clients see it.
 func (c Config) Wire() wire.Config {
 	w := wire.Config{IndexingMode: wire.Consistent, Etag: wire.Etag(c.Etag),
@@ -99,12 +135,13 @@ type storedConfig struct {
 	Slide    bool       `json:"slideOnRead,omitempty"`
 	Changes  bool       `json:"changes,omitempty"`
 	Bodies   [][2]int64 `json:"bodies,omitempty"`
+	Bands    []uint64   `json:"bands,omitempty"`
 	Etag     uint64     `json:"etag,omitempty"`
 }
 
 // Encode writes a configuration as DecodeConfig reads it.
 func (c Config) Encode() string {
-	s := storedConfig{NoIndex: c.NoIndex, Lazy: c.Lazy, Etag: c.Etag, Epochs: [][3]int64{},
+	s := storedConfig{NoIndex: c.NoIndex, Lazy: c.Lazy, Etag: c.Etag, Bands: c.Bands, Epochs: [][3]int64{},
 		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, Slide: c.SlideOnRead, Changes: c.Changes}
 	for _, b := range c.Bodies {
 		s.Bodies = append(s.Bodies, [2]int64{b.Since, int64(b.Seq)})
@@ -129,7 +166,7 @@ func DecodeConfig(raw string) (Config, error) {
 	if err := json.Unmarshal([]byte(raw), &s); err != nil {
 		return Config{}, fmt.Errorf("a stored configuration is not one of lapse: %w", err)
 	}
-	c := Config{NoIndex: s.NoIndex, Lazy: s.Lazy, Etag: s.Etag,
+	c := Config{NoIndex: s.NoIndex, Lazy: s.Lazy, Etag: s.Etag, Bands: s.Bands,
 		MinTTL: s.MinTTL, MaxTTL: s.MaxTTL, SlideOnRead: s.Slide, Changes: s.Changes}
 	for _, b := range s.Bodies {
 		c.Bodies = append(c.Bodies, BodyChange{Since: b[0], Seq: uint64(b[1])})
@@ -147,6 +184,11 @@ func DecodeConfig(raw string) (Config, error) {
 		}
 		since = e[0]
 		c.History = append(c.History, ttlrules.Epoch{Since: e[0], Seq: uint64(e[1]), Default: ttlrules.Default(e[2])})
+	}
+	for _, since := range s.Bands {
+		if len(c.History.From(since)) == 0 || len(s.Bands) > ttlrules.MaxBands {
+			return Config{}, fmt.Errorf("a stored configuration is not one of lapse: %d bands, one from %d on", len(s.Bands), since)
+		}
 	}
 	return c, nil
 }

@@ -21,7 +21,8 @@ import (
 //
 //	bytes 13-16  -2, or -3 if it has a NotAfter
 //	bytes 17-20  item TTL, as above
-//	bytes 21-26  where the clock began, Unix milliseconds, big endian; 0 if at _ts
+//	bytes 21-26  where the clock began, Unix milliseconds, big endian; 0 if at _ts. The upper six bits are
+//	             the band of the index, for which see ttlrules.Clock
 //	bytes 27-32  absolute deadline, or NotAfter, Unix milliseconds, big endian; 0 if none
 //
 // So has a version with a target, and there behind these:
@@ -36,6 +37,7 @@ type Header struct {
 	Etag     uint64       // log sequence of the last write
 	TTL      ttlrules.TTL // the item's own; Inherit where the stored one is not valid
 	Kept     int64        // see ttlrules.Clock
+	Band     int          // likewise; 0 unless the clock was kept
 	Absolute int64        // see ttlrules.Clock
 	NotAfter int64        // see ttlrules.Clock
 	Target   string       // of the message that its expiry delivers, "" if none; see wire.CheckTarget
@@ -66,7 +68,7 @@ var ErrHeader = errors.New("not a document of lapse")
 
 // Clock is what the header brings to the rules.
 func (h Header) Clock() ttlrules.Clock {
-	return ttlrules.Clock{Ts: h.Ts, TTL: h.TTL, Kept: h.Kept, Absolute: h.Absolute, NotAfter: h.NotAfter, Seq: h.Etag}
+	return ttlrules.Clock{Ts: h.Ts, TTL: h.TTL, Kept: h.Kept, Band: h.Band, Absolute: h.Absolute, NotAfter: h.NotAfter, Seq: h.Etag}
 }
 
 func (h Header) long() bool {
@@ -107,7 +109,7 @@ func (h Header) Append(b []byte) []byte {
 	}
 	b = binary.BigEndian.AppendUint32(b, uint32(h.TTL))
 	if h.long() {
-		b = appendUint48(b, uint64(h.Kept))
+		b = appendUint48(b, uint64(h.Kept+int64(h.Band)*ttlrules.BandWidth))
 		b = appendUint48(b, uint64(h.Absolute|h.NotAfter)) // it has one of them at most
 	}
 	if h.Target != "" {
@@ -157,11 +159,12 @@ func parseHeader(v string) (h Header, targeted bool, err error) {
 			return Header{}, false, fmt.Errorf("%w: %d bytes are no valid long header", ErrHeader, len(v))
 		}
 		h.TTL = ttlrules.TTL(int32At(v[17:21]))
-		h.Kept, h.Absolute = int64(uint48(v[21:27])), int64(uint48(v[27:33]))
+		kept := int64(uint48(v[21:27]))
+		h.Band, h.Kept, h.Absolute = int(kept/ttlrules.BandWidth), kept%ttlrules.BandWidth, int64(uint48(v[27:33]))
 		if limited {
 			h.NotAfter, h.Absolute = h.Absolute, 0
 		}
-		if !h.long() && !targeted || limited && h.NotAfter == 0 || h.Kept != 0 && h.Kept >= h.Ts {
+		if !h.long() && !targeted || limited && h.NotAfter == 0 || h.Kept != 0 && h.Kept >= h.Ts || h.Band != 0 && h.Kept == 0 {
 			return Header{}, false, fmt.Errorf("%w: its clock of %d began at %d, and ends at %d", ErrHeader, h.Ts, h.Kept, h.Absolute|h.NotAfter)
 		}
 	}
