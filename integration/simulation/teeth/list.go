@@ -109,7 +109,7 @@ var teeth = append([]tooth{
 	{"old-default-expires-a-kept-clock", "G5 I3", "processor/internal/fold/decide.go",
 		"A version that keeps an older clock comes to the index under the cut of a default that ended before it.",
 		`v.Header.Band = band`,
-		`v.Header.Band = 0`},
+		`v.Header.Band = min(band, 0)`},
 
 	// warn
 	{"warned-twice", "G3 W1", "processor/internal/fold/warn.go",
@@ -236,6 +236,10 @@ var teeth = append([]tooth{
 		"Documents that were looked up before their deadline are forgotten at the next look-up.",
 		`		p.collections.Note(p.collections.Make(doc.Key.Collection), &doc.Header)`,
 		`		p.collections.Make(doc.Key.Collection)`},
+	{"reaped-behind-a-message", "G3 S9", "processor/internal/shard/reap.go",
+		"The step behind one with messages reaps a document that a message has found expired: its event comes twice.",
+		`waiting+len(p.pending.Messages) > 0 ||`,
+		`waiting+len(p.pending.Messages) > len(w.messages) ||`},
 	{"look-ahead-passes-one-too-many", "G3 S9", "processor/internal/shard/lookup.go",
 		"The look-up ahead passes over a document that is not in the due queue: it has no event.",
 		`Index: ttlrules.ByInherit, Band: cut.Band}]`,
