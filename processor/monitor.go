@@ -426,5 +426,5 @@ func (m *monitor) overdue(p *shard.Status, now time.Time) time.Duration {
 	if !p.Owned.Load() || p.Rebuild.Load() > 0 || p.Applied.Load() < m.session.start.Load() {
 		return 0 // the log has to be applied first
 	}
-	return m.session.ticker.LogTime(now).Sub(time.UnixMilli(p.Next.Load()))
+	return m.session.ticker.LogTime(now).Sub(time.UnixMilli(p.FirstDue.Load()))
 }

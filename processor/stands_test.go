@@ -257,7 +257,7 @@ func TestG11_OnlyWhatIsKnownIsOverdue(t *testing.T) {
 	started := make(chan struct{})
 	p = r.start(func(here crash.Point) error {
 		<-started
-		if next := p.current().status.Next.Load(); next < int64(configured)+3000 {
+		if next := p.current().status.FirstDue.Load(); next < int64(configured)+3000 {
 			t.Errorf("%s: the next deadline is %d, and the documents came after %d", here, next, configured)
 		}
 		return nil
@@ -265,7 +265,7 @@ func TestG11_OnlyWhatIsKnownIsOverdue(t *testing.T) {
 	close(started)
 	eventually(t, "all expire", func() bool { return len(r.outputs()) == many+1 })
 	r.caughtUp(p)
-	if next := p.session.status.Next.Load(); next != math.MaxInt64 {
+	if next := p.session.status.FirstDue.Load(); next != math.MaxInt64 {
 		t.Errorf("nothing is left, and the next deadline is %d", next)
 	}
 	p.stop(t)

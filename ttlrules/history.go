@@ -157,12 +157,12 @@ func (h History) Cuts(now int64) Cuts {
 	return cuts
 }
 
-// NextDue is the first instant at which a document with a given score is expired: the
+// FirstDue is the first instant at which a document with a given score is expired: the
 // least now whose cut reaches the score. The score is the beginning of a clock if inherit is
 // true, and else a deadline. ok = false if it never expires. With the lowest score of an index it is the
 // instant at which the next document of that index falls due; if the instant lies in the
 // past, a document is due already.
-func (h History) NextDue(score int64, inherit bool) (at int64, ok bool) {
+func (h History) FirstDue(score int64, inherit bool) (at int64, ok bool) {
 	for i, e := range h {
 		deadline := score
 		switch {

@@ -44,8 +44,8 @@ func TestG2_ExpiredFromTheDeadlineOn(t *testing.T) {
 				}
 			}
 			score, inherit, _ := d.indexed()
-			if due, ok := h.NextDue(score, inherit); !ok || due != tt.deadline {
-				t.Errorf("NextDue is %d, %t; the deadline is %d", due, ok, tt.deadline)
+			if due, ok := h.FirstDue(score, inherit); !ok || due != tt.deadline {
+				t.Errorf("FirstDue is %d, %t; the deadline is %d", due, ok, tt.deadline)
 			}
 		})
 	}
@@ -198,8 +198,8 @@ func TestEmptyHistory(t *testing.T) {
 		t.Errorf("Cuts are %+v, want none", got)
 	}
 	for _, inherit := range []bool{true, false} {
-		if at, ok := h.NextDue(0, inherit); ok {
-			t.Errorf("NextDue(inherit %t) is %d, want none", inherit, at)
+		if at, ok := h.FirstDue(0, inherit); ok {
+			t.Errorf("FirstDue(inherit %t) is %d, want none", inherit, at)
 		}
 	}
 	if got := h.Settled(); len(got) != 0 {
@@ -229,7 +229,7 @@ func TestCutsAndExpiredAtDoNotAllocate(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		h.Cuts(50_000)
 		h.ExpiredAt(ttlrules.Clock{Ts: 20_000})
-		h.NextDue(20_000, true)
+		h.FirstDue(20_000, true)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -235,8 +235,8 @@ func (l *life) compare() string {
 			if under := score <= cut(h, in == ttlrules.ByInherit, l.now); under != v.expired {
 				return fmt.Sprintf("document %d at %d, %s %v: score %d is under the cut: %t", i, l.now, name, h, score, under)
 			}
-			if at, due := h.NextDue(score, in == ttlrules.ByInherit); due != ok || due && !v.expired && at != x.At {
-				return fmt.Sprintf("document %d at %d, %s %v: NextDue is %d, %t, ExpiredAt %+v, %t", i, l.now, name, h, at, due, x, ok)
+			if at, due := h.FirstDue(score, in == ttlrules.ByInherit); due != ok || due && !v.expired && at != x.At {
+				return fmt.Sprintf("document %d at %d, %s %v: FirstDue is %d, %t, ExpiredAt %+v, %t", i, l.now, name, h, at, due, x, ok)
 			}
 		}
 	}

@@ -193,17 +193,17 @@ func TestI4_SettledChangesNothingForTheUnexpired(t *testing.T) {
 	})
 }
 
-// TestNextDueIsTheLeastNow holds NextDue against Cuts: at the instant that it names
+// TestNextDueIsTheLeastNow holds FirstDue against Cuts: at the instant that it names
 // the cut has reached the score, a millisecond before it had not.
 //
-// It fails if NextDue takes an epoch that Cuts does not, or another end of it.
+// It fails if FirstDue takes an epoch that Cuts does not, or another end of it.
 func TestNextDueIsTheLeastNow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := rapid.SampledFrom([]world{small, large}).Draw(t, "world")
 		changes := w.changes(t)
 		h := history(changes, math.MaxInt64)
 		score, inherit := w.instant(t, "score"), rapid.Bool().Draw(t, "inherit")
-		at, ok := h.NextDue(score, inherit)
+		at, ok := h.FirstDue(score, inherit)
 		if !ok {
 			if c := cut(h, inherit, math.MaxInt64); score <= c {
 				t.Fatalf("score %d, inherit %t is never due under %v, but the last cut is %d", score, inherit, h, c)

@@ -19,7 +19,7 @@
 //	read.go                             get, list, count, forecast, collections
 //	watch.go, status.go, snapshot.go, health.go
 //	forward.go                          forward, archive: what they do is in package forward
-//	missing.go                          the error about a name that is no collection
+//	exists.go                           the error about a name that is no collection
 //	import.go, lines.go, meter.go,
 //	export.go                           many documents, a line of JSON each (NDJSON)
 //	backup.go                           backup, restore: what they do is in package backup

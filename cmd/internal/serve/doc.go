@@ -21,7 +21,7 @@
 // While it runs, permissions.go shows on the health board what NATS denies, census.go counts the
 // documents of all collections for the metrics, and heap.go sets how often Go collects garbage.
 //
-// [BeginAnew] (anew.go) is behind "lapse begin-anew", and [Offline] (offline.go) opens the data directory
+// [BeginAnew] (beginanew.go) is behind "lapse begin-anew", and [Offline] (offline.go) opens the data directory
 // for commands: both while no process serves.
 //
 // The reads have connections of their own to both servers, so that a burst of reads does

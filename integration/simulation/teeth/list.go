@@ -204,7 +204,7 @@ var teeth = append([]tooth{
 		`	older := !p.tenure.everTaken`},
 	{"checkpoint-while-due", "G3 S9", "processor/internal/shard/owner.go",
 		"A checkpoint says that all events are published while documents are due.",
-		`	case p.nextDue() <= p.progress.CommittedWatermark():
+		`	case p.firstDue() <= p.progress.CommittedWatermark():
 		p.Status.Due.Store(min(known, p.progress.CommittedWatermark()))
 	case p.collections`,
 		`	case p.collections`},

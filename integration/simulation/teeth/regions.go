@@ -12,7 +12,7 @@ var regionTeeth = []tooth{
 		"Checkpoints of the first region are adopted before the mirrors have what they name.",
 		`	if !here.reach(f.pending.ends) {`,
 		`	if here.log > here.events+1<<40 {`},
-	{"truncated-without-looking", "M3", "processor/internal/region/cut.go",
+	{"truncated-without-looking", "M3", "processor/internal/region/adopt.go",
 		"A follower truncates its log as the first region does, whatever it has applied.",
 		`	if !f.applied(c.first - 1) {`,
 		`	if !f.applied(0) {`},

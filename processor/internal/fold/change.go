@@ -9,7 +9,7 @@ import (
 // outside it.
 func (s *Collections) MayBeDue(name string, at int64, queue *DueQueue) bool {
 	c := s.all[name]
-	return c != nil && min(c.due.at, queue.nextOf(name)) <= at
+	return c != nil && min(c.due.at, queue.firstDueOf(name)) <= at
 }
 
 // Drop drops a collection by the message with a sequence, at a log time. Where documents of it are

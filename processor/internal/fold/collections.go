@@ -273,16 +273,16 @@ func (s *Collections) Note(c *Collection, h *store.Header) {
 
 // refresh puts a collection where it belongs in byDue and byWarning.
 func (s *Collections) refresh(c *Collection) {
-	s.byDue.set(c, c.nextDue())
+	s.byDue.set(c, c.firstDue())
 	s.byWarning.set(c, c.nextWarning())
 }
 
-// nextDue is the instant at which a document of the collection may be due; math.MaxInt64
+// firstDue is the instant at which a document of the collection may be due; math.MaxInt64
 // if none will.
-func (c *Collection) nextDue() int64 {
+func (c *Collection) firstDue() int64 {
 	at := int64(math.MaxInt64)
 	if c.nextInherit != store.NoScore {
-		if t, ok := c.Config.History.NextDue(c.nextInherit, true); ok {
+		if t, ok := c.Config.History.FirstDue(c.nextInherit, true); ok {
 			at = min(at, t)
 		}
 	}
@@ -290,12 +290,12 @@ func (c *Collection) nextDue() int64 {
 		if next == store.NoScore {
 			continue
 		}
-		if t, ok := c.Config.Band(i+1).NextDue(next, true); ok {
+		if t, ok := c.Config.Band(i+1).FirstDue(next, true); ok {
 			at = min(at, t)
 		}
 	}
 	if c.nextOwn != store.NoScore {
-		if t, ok := c.Config.History.NextDue(c.nextOwn, false); ok {
+		if t, ok := c.Config.History.FirstDue(c.nextOwn, false); ok {
 			at = min(at, t)
 		}
 	}
@@ -306,9 +306,9 @@ func (c *Collection) nextDue() int64 {
 // math.MaxInt64 if none will.
 func (s *Collections) FirstDue() int64 { return s.byDue.first() }
 
-// FirstKnown is FirstDue, but math.MaxInt64 if the owner has not looked up yet what that
+// FirstDueKnown is FirstDue, but math.MaxInt64 if the owner has not looked up yet what that
 // collection has. It is for people: FirstDue may then be any instant of the past.
-func (s *Collections) FirstKnown() int64 {
+func (s *Collections) FirstDueKnown() int64 {
 	if len(s.byDue.list) > 0 && s.byDue.list[0].nextInherit == unknown && s.byDue.list[0].nextOwn == unknown {
 		return math.MaxInt64
 	}

@@ -63,12 +63,12 @@ func TestFirstKnown(t *testing.T) {
 	config := store.Config{History: ttlrules.History{}.With(5000, 1, 1).Settled()}
 	s := NewCollections(map[string]store.Config{"a": config, "b": config}, []string{"a", "b"})
 	s.Note(s.Get("b"), &store.Header{Ts: 9000})
-	if due, known := s.FirstDue(), s.FirstKnown(); due != 5000 || known != math.MaxInt64 {
+	if due, known := s.FirstDue(), s.FirstDueKnown(); due != 5000 || known != math.MaxInt64 {
 		t.Errorf("before a look-up: due %d, known %d", due, known)
 	}
 	s.LookedUp(s.Get("a"), 7000, store.NoScore)
 	s.LookedUp(s.Get("b"), 9000, store.NoScore)
-	if due, known := s.FirstDue(), s.FirstKnown(); due != 8000 || known != due {
+	if due, known := s.FirstDue(), s.FirstDueKnown(); due != 8000 || known != due {
 		t.Errorf("after the look-ups: due %d, known %d", due, known)
 	}
 }
@@ -92,12 +92,12 @@ func checkCollections(t *rapid.T, s *Collections, until int64) {
 				in[what] = append(in[what], name)
 			}
 		}
-		if c.Name != name || c.due.at != c.nextDue() {
-			t.Fatalf("%s is %s, due %d, and %d is kept", name, c.Name, c.nextDue(), c.due.at)
+		if c.Name != name || c.due.at != c.firstDue() {
+			t.Fatalf("%s is %s, due %d, and %d is kept", name, c.Name, c.firstDue(), c.due.at)
 		}
 		drains := strings.Contains(name, ".")
 		is("all", true)
-		is("byDue", c.nextDue() < math.MaxInt64)
+		is("byDue", c.firstDue() < math.MaxInt64)
 		is("long", len(c.Config.History) > MaxEpochs)
 		is("draining", drains)
 		is("unsettled", !drains && len(c.Config.History) > 1)
@@ -146,7 +146,7 @@ func checkCollections(t *rapid.T, s *Collections, until int64) {
 	})
 	first := int64(math.MaxInt64)
 	for c := range maps.Values(s.all) {
-		first = min(first, c.nextDue())
+		first = min(first, c.firstDue())
 	}
 	got := s.DueBy(until, 100)
 	if !slices.Equal(got, due) || s.FirstDue() != first {

@@ -98,16 +98,16 @@ func (q *DueQueue) All() iter.Seq[*DueDocument] { return maps.Values(q.byKey) }
 // Len is the number of documents.
 func (q *DueQueue) Len() int { return len(q.byKey) }
 
-// Next is the first deadline; math.MaxInt64 if the queue is empty.
-func (q *DueQueue) Next() int64 {
+// FirstDue is the first deadline; math.MaxInt64 if the queue is empty.
+func (q *DueQueue) FirstDue() int64 {
 	if len(q.order) == 0 {
 		return math.MaxInt64
 	}
 	return q.order[0].Expiry.At
 }
 
-// nextOf is the first deadline of a collection; math.MaxInt64 if there is none.
-func (q *DueQueue) nextOf(collection string) int64 {
+// firstDueOf is the first deadline of a collection; math.MaxInt64 if there is none.
+func (q *DueQueue) firstDueOf(collection string) int64 {
 	for _, d := range q.order {
 		if !d.gone && d.Key.Collection == collection {
 			return d.Expiry.At

@@ -48,8 +48,8 @@ func TestG3_DueQueue(t *testing.T) {
 			}
 			slices.Sort(want)
 			slices.Sort(got)
-			if !slices.Equal(got, want) || s.Len() != len(left) || s.Next() != min(next["a"], next["b"]) || s.nextOf("a") != next["a"] || s.nextOf("b") != next["b"] {
-				t.Fatalf("due at %d: %v, want %v; next %d, of a %d, of b %d, want %v", now, got, want, s.Next(), s.nextOf("a"), s.nextOf("b"), next)
+			if !slices.Equal(got, want) || s.Len() != len(left) || s.FirstDue() != min(next["a"], next["b"]) || s.firstDueOf("a") != next["a"] || s.firstDueOf("b") != next["b"] {
+				t.Fatalf("due at %d: %v, want %v; next %d, of a %d, of b %d, want %v", now, got, want, s.FirstDue(), s.firstDueOf("a"), s.firstDueOf("b"), next)
 			}
 			if len(all) > 0 {
 				key := rapid.SampledFrom(all).Draw(t, "gone").Key

@@ -5,8 +5,8 @@
 // the mirrors do not:
 //
 //	follower.go  the loop: it asks the first region for a cut, and adopts the cut
-//	cut.go       what a cut is, and what of it is stored here
-//	waiting.go   whether the first region has published an output: a shard that follows waits for that
+//	adopt.go     what a cut is, and what of it is stored here
+//	published.go whether the first region has published an output: a shard that follows waits for that
 //	             before it commits (announce.Mirror)
 //
 // A cut is what the first region has: where its streams begin and end, its checkpoints, and the records of its

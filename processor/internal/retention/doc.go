@@ -23,10 +23,10 @@
 // promise is broken, and /readyz says so. A document cannot die while the log is silent, everything is
 // applied and nothing is due. So when Clean is later than the last instant at which that was not so,
 // everything is clean, and the keeper rests. What it has done is in the bucket of checkpoints, for the
-// next owner of the shard (kept.go).
+// next owner of the shard (record.go).
 //
 // Snapshots are also taken when the log has grown by more than they cost, so that a start need not
-// read it, and when a client asks ([Keeper.Ask], asked.go).
+// read it, and when a client asks ([Keeper.Ask], orders.go).
 //
 //   - T1: The log is truncated only where two generations, verified just before,
 //     continue: never past what is applied, what the checkpoints need, or the message at the offset of

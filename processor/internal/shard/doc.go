@@ -29,7 +29,7 @@
 //	examine.go    reads what tells from where the shard can go on
 //	verdict.go    decides that, by pure functions: from what is stored, a snapshot, the log, or not at all
 //	verdict_events.go  compares the stream of events with what is remembered of it
-//	anew.go       carries out what a person has decided about a refusal, while no owner runs
+//	beginanew.go  carries out what a person has decided about a refusal, while no owner runs
 //
 //	snapshot.go   takes and loads snapshots beside the steps: recording.go takes one, reload.go with
 //	              reload_batch.go loads one

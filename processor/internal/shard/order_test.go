@@ -92,7 +92,7 @@ func TestG7_TheEndOfARebuild(t *testing.T) {
 		r.idle()
 		r.progress.Resume(store.State{Offset: 8, Watermark: start}, r.progress.Version(), tt.rebuild)
 		r.passed = nil
-		if due, err := r.keep(t.Context()); due || err != nil || (r.calls("commit") == 1) != tt.ends || r.Status.Next.Load() != math.MaxInt64 {
+		if due, err := r.keep(t.Context()); due || err != nil || (r.calls("commit") == 1) != tt.ends || r.Status.FirstDue.Load() != math.MaxInt64 {
 			t.Errorf("documents from below %d are missing at 8: %q, %t, %v", tt.rebuild, r.passed, due, err)
 		}
 		if tt.ends && r.progress.Rebuild() != 0 {

@@ -293,8 +293,8 @@ func (p *Owner) runOnce(stop context.Context) (worked bool, err error) {
 // the next document is due, settles collections, and once a second commits its progress
 // and verifies what is stored. due reports that a document is due by now.
 func (p *Owner) keep(ctx context.Context) (due bool, err error) {
-	next := p.nextDue()
-	p.Status.Next.Store(p.knownDue())
+	next := p.firstDue()
+	p.Status.FirstDue.Store(p.firstDueKnown())
 	next = min(next, p.nextWarning())
 	p.Ticker.WakeAt(next)
 	if read := p.Queue.Read(); read.Time >= next && read.Seq > p.progress.Offset() {
@@ -343,10 +343,10 @@ func (p *Owner) verify(ctx context.Context, collections []string) error {
 // judge tells others whether a document is due. If none is, nor is to be warned of, all outputs up to
 // the committed position are published.
 func (p *Owner) judge() {
-	known := p.knownDue()
-	p.Status.Next.Store(known)
+	known := p.firstDueKnown()
+	p.Status.FirstDue.Store(known)
 	switch {
-	case p.nextDue() <= p.progress.CommittedWatermark():
+	case p.firstDue() <= p.progress.CommittedWatermark():
 		p.Status.Due.Store(min(known, p.progress.CommittedWatermark()))
 	case p.collections.FirstWarning() > p.progress.CommittedWatermark():
 		p.announcer.Settle(&Checkpoint{

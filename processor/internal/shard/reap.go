@@ -19,11 +19,11 @@ const (
 	reapFor = 500 * time.Millisecond // before the owner does anything else, while no message comes
 )
 
-// nextDue is the instant at which a document of the shard may be due.
-func (p *Owner) nextDue() int64 { return min(p.collections.FirstDue(), p.due.Next()) }
+// firstDue is the instant at which a document of the shard may be due.
+func (p *Owner) firstDue() int64 { return min(p.collections.FirstDue(), p.due.FirstDue()) }
 
-// knownDue is nextDue as others are told of it: only documents count that were looked up.
-func (p *Owner) knownDue() int64 { return min(p.collections.FirstKnown(), p.due.Next()) }
+// firstDueKnown is firstDue as others are told of it: only documents count that were looked up.
+func (p *Owner) firstDueKnown() int64 { return min(p.collections.FirstDueKnown(), p.due.FirstDue()) }
 
 // reaper is how the owner reaps now.
 type reaper struct {
@@ -37,7 +37,7 @@ type reaper struct {
 // more than it applies messages: or while messages come at full speed, and each document expires, what is due would
 // pile up.
 func (p *Owner) mayReap(now int64, messages int) (most int, paced bool) {
-	if !p.reaper.hurries && p.nextDue() <= p.reaper.changed && (p.collections.FirstDue() <= now || len(p.due.Due(now)) > leastRoom) {
+	if !p.reaper.hurries && p.firstDue() <= p.reaper.changed && (p.collections.FirstDue() <= now || len(p.due.Due(now)) > leastRoom) {
 		return max(p.Pace.Room(), messages), true
 	}
 	if p.reaper.behind && !p.reaper.hurries {

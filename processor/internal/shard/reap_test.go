@@ -170,20 +170,20 @@ func TestG4_WhatIsLookedUp(t *testing.T) {
 	for doc := range r.due.All() {
 		bodies[doc.Key.ID] = string(doc.Body)
 	}
-	if want := map[string]string{"first": `{"ttl":2}`, "ahead": `{"ttl":2}`}; !maps.Equal(bodies, want) || r.due.Next() != start+2000 {
+	if want := map[string]string{"first": `{"ttl":2}`, "ahead": `{"ttl":2}`}; !maps.Equal(bodies, want) || r.due.FirstDue() != start+2000 {
 		t.Errorf("the queue has %v", bodies)
 	}
 	if at := r.collections.FirstDue(); at != start+2000+lookUpAhead+1 {
 		t.Errorf("the next is due at %d", at-start)
 	}
 	r.forget()
-	if r.due.Len() != 0 || r.nextDue() != start+2000 {
-		t.Errorf("it has forgotten that a document is due: %d", r.nextDue()-start)
+	if r.due.Len() != 0 || r.firstDue() != start+2000 {
+		t.Errorf("it has forgotten that a document is due: %d", r.firstDue()-start)
 	}
 	r.passTime(start + 5000)
 	r.idle()
 	same(t, "events", r.expired(), []string{"first", "ahead", "later"})
-	if at := r.nextDue(); at != start+lookUpAhead+1+9000 {
+	if at := r.firstDue(); at != start+lookUpAhead+1+9000 {
 		t.Errorf("the next is due at %d", at-start)
 	}
 	r.passTime(start + 4000) // log time never goes back

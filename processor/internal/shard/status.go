@@ -13,13 +13,13 @@ var ProblemShard = health.Problem{Name: "shard", Advice: "Look at the reason: mo
 // Status is what the owner tells the rest of the process: the metrics, /readyz, the monitor, and the regions. The
 // owner writes, everybody reads. Each value is read by itself: two values may be from different steps.
 type Status struct {
-	Applied atomic.Uint64         // offset that was applied
-	Rebuild atomic.Uint64         // as [fold.Progress.Rebuild]
-	Owned   atomic.Bool           // whether this process has ever taken the shard over
-	Trouble atomic.Pointer[error] // why the shard cannot go on
-	Due     atomic.Int64          // since when a document is due, Unix milliseconds; 0 if none is
-	Next    atomic.Int64          // when the next document is due, Unix milliseconds; math.MaxInt64 if none is, or it was not looked up yet
-	Reaped  atomic.Uint64         // documents that were reaped
+	Applied  atomic.Uint64         // offset that was applied
+	Rebuild  atomic.Uint64         // as [fold.Progress.Rebuild]
+	Owned    atomic.Bool           // whether this process has ever taken the shard over
+	Trouble  atomic.Pointer[error] // why the shard cannot go on
+	Due      atomic.Int64          // since when a document is due, Unix milliseconds; 0 if none is
+	FirstDue atomic.Int64          // when the next document is due, Unix milliseconds; math.MaxInt64 if none is, or it was not looked up yet
+	Reaped   atomic.Uint64         // documents that were reaped
 	// Configured is the sequence of the stream of configurations up to which that was applied.
 	Configured atomic.Uint64
 	Begun      atomic.Int64 // when the present step was begun, Unix nanoseconds; 0 if there is none
@@ -45,7 +45,7 @@ func (s *Status) Work() string {
 // NewStatus makes the status of a shard.
 func NewStatus(board *health.Board) *Status {
 	s := &Status{health: board}
-	s.Next.Store(math.MaxInt64)
+	s.FirstDue.Store(math.MaxInt64)
 	return s
 }
 

@@ -113,8 +113,8 @@ func TestG11_SinceWhenADocumentIsDue(t *testing.T) {
 		if tt.queued > 0 {
 			p.due.Set(dueAt(tt.queued, 1))
 		}
-		if p.judge(); p.Status.Due.Load() != tt.due || p.Status.Next.Load() != tt.next {
-			t.Errorf("%+v: due since %d, next at %d", tt, p.Status.Due.Load(), p.Status.Next.Load())
+		if p.judge(); p.Status.Due.Load() != tt.due || p.Status.FirstDue.Load() != tt.next {
+			t.Errorf("%+v: due since %d, next at %d", tt, p.Status.Due.Load(), p.Status.FirstDue.Load())
 		}
 	}
 }

@@ -244,7 +244,7 @@ func (p *Owner) goOn(stored store.State, version string, rebuild uint64) {
 	// It soon commits what it has read: else two owners that take the shard from each other, each
 	// before the other's heartbeat, would never get on.
 	p.tenure.taken, p.tenure.everTaken, p.duties.heartbeat = true, true, time.Time{}
-	p.Status.Next.Store(math.MaxInt64) // until this owner has looked it up
+	p.Status.FirstDue.Store(math.MaxInt64) // until this owner has looked it up
 	p.Status.Rebuild.Store(rebuild)
 	p.Status.Applied.Store(stored.Offset)
 	p.Status.Configured.Store(stored.Configured)
