@@ -44,7 +44,7 @@ func (c *copier) run(ctx context.Context) {
 	for backoff.Wait(ctx, copyEvery) {
 		s := c.session
 		stands := have.stands(s.status.Configured.Load(), true, time.Now())
-		read := s.queue.Read().Seq // 0 while the reading begins anew
+		read := s.queue.ReadUpTo().Seq // 0 while the reading begins anew
 		if read == 0 || s.backlog.Pending() > 0 || s.status.Applied.Load() < read || stands < copyAfter {
 			continue
 		}

@@ -71,7 +71,7 @@ func (p *process) reads(t *testing.T, seq uint64) {
 	end := time.After(limit)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for p.current().queue.Read().Seq < seq {
+	for p.current().queue.ReadUpTo().Seq < seq {
 		select {
 		case <-tick.C:
 		case <-t.Context().Done(): // the test has ended

@@ -115,7 +115,7 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 	}
 	c <- prometheus.MustNewConstMetric(clockLead, prometheus.GaugeValue, seconds(nats), "nats")
 	c <- prometheus.MustNewConstMetric(clockLead, prometheus.GaugeValue, seconds(redis), "redis")
-	c <- prometheus.MustNewConstMetric(messagesRead, prometheus.CounterValue, float64(session.backlog.Read()))
+	c <- prometheus.MustNewConstMetric(messagesRead, prometheus.CounterValue, float64(session.backlog.ReadUpTo()))
 	c <- prometheus.MustNewConstMetric(givesWay, prometheus.GaugeValue, truth(runs && session.pace.GivesWay()))
 	gauge := func(d *prometheus.Desc, value float64) {
 		if !runs {

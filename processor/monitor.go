@@ -301,7 +301,7 @@ func (m *monitor) streamsThere(ctx context.Context) error {
 // a sequence and none comes. The server that has the consumer may lack them: it is alive, and does
 // not catch up with the leader of the log.
 func (m *monitor) checkReader(last uint64, now time.Time) {
-	read := m.session.queue.Read().Seq
+	read := m.session.queue.ReadUpTo().Seq
 	n, _ := m.session.queue.Waiting()
 	waits := read < last && n == 0 && m.session.queue.IsWanted() && !m.guard.Holds()
 	if m.read.stands(read, waits, now) < unreadAfter {

@@ -68,7 +68,7 @@ func newSession(p *Processor) *session {
 // requests counts the requests that have come: the reads of all processes, and the messages of the log.
 func (s *session) requests(ctx context.Context) (int64, error) {
 	reads, err := s.processor.store.Reads(ctx)
-	return reads + int64(s.backlog.Read()), err
+	return reads + int64(s.backlog.ReadUpTo()), err
 }
 
 // Check finds out whether the servers can be used, and whether they hold what Run would
@@ -359,6 +359,6 @@ func (s *session) report(ctx context.Context) {
 			}
 			return
 		}
-		logger.Info("applying the log", slog.Uint64("at", s.queue.Read().Seq), slog.Uint64("of", s.start.Load()), slog.String("left", left.Error()))
+		logger.Info("applying the log", slog.Uint64("at", s.queue.ReadUpTo().Seq), slog.Uint64("of", s.start.Load()), slog.String("left", left.Error()))
 	}
 }

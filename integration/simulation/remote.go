@@ -118,8 +118,8 @@ func (r remote) Clear(ctx context.Context, version string, next store.State, reb
 	})
 }
 
-func (r remote) Read(ctx context.Context, version string, wants []store.Want) ([][]*store.Stored, error) {
-	return ask(ctx, r.process, "read", func() ([][]*store.Stored, error) { return r.redis.Read(ctx, version, wants) })
+func (r remote) ReadDocuments(ctx context.Context, version string, wants []store.Want) ([][]*store.Stored, error) {
+	return ask(ctx, r.process, "read", func() ([][]*store.Stored, error) { return r.redis.ReadDocuments(ctx, version, wants) })
 }
 
 func (r remote) Due(ctx context.Context, version string, cuts []store.Cut, limit, bytes int, whole bool) ([]store.Due, error) {

@@ -153,7 +153,7 @@ func (b *bucket) Member(ctx context.Context, id string) (m wire.Member, there bo
 
 // get reads the value of a key. The revision is 0 if there is none.
 func (b *bucket) get(ctx context.Context, key string) (body []byte, revision uint64, err error) {
-	m, err := events.Get(ctx, b.js.Conn(), b.stream(), map[string]any{"last_by_subj": b.subject(key)})
+	m, err := events.GetMessage(ctx, b.js.Conn(), b.stream(), map[string]any{"last_by_subj": b.subject(key)})
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return nil, 0, errNoBucket

@@ -22,11 +22,11 @@ type Stored struct {
 	Time    time.Time `json:"time"`
 }
 
-// Get asks the leader of a stream for a message, and returns nil if there is none. The request is that
+// GetMessage asks the leader of a stream for a message, and returns nil if there is none. The request is that
 // of STREAM.MSG.GET. The
 // client library would use direct access, and ask a replica that may lag behind. A leader that was
 // deposed and does not know it may answer too.
-func Get(ctx context.Context, nc *nats.Conn, stream string, request any) (*Stored, error) {
+func GetMessage(ctx context.Context, nc *nats.Conn, stream string, request any) (*Stored, error) {
 	return GetFrom(ctx, nc, "$JS.API", stream, request)
 }
 
@@ -84,7 +84,7 @@ func (p *Publisher) Holds(ctx context.Context, source Source, at Place) (bool, e
 func (p *Publisher) holds(ctx context.Context, seq uint64, is func(*Stored) bool) (bool, error) {
 	var end uint64
 	for tries := 1; ; tries++ {
-		m, err := Get(ctx, p.js.Conn(), p.stream, map[string]any{"seq": seq})
+		m, err := GetMessage(ctx, p.js.Conn(), p.stream, map[string]any{"seq": seq})
 		if err != nil {
 			return false, fmt.Errorf("read message %d of stream %s: %w", seq, p.stream, err)
 		}
@@ -200,7 +200,7 @@ func (p *Publisher) read(ctx context.Context, from, upTo uint64, do func(*nats.M
 			if err != nil {
 				return err
 			}
-			next, err := Get(ctx, p.js.Conn(), p.stream, map[string]any{"seq": from + 1, "next_by_subj": ">"})
+			next, err := GetMessage(ctx, p.js.Conn(), p.stream, map[string]any{"seq": from + 1, "next_by_subj": ">"})
 			if err != nil {
 				return fmt.Errorf("read stream %s: %w", p.stream, err)
 			}

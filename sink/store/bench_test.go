@@ -75,7 +75,7 @@ func BenchmarkRead(b *testing.B) {
 			}
 			r.inServer(b, func() {
 				for b.Loop() {
-					if _, err := r.Shards[0].Read(ctx, r.At[0].Version, []store.Want{{Collection: "orders", Headers: ids}}); err != nil {
+					if _, err := r.Shards[0].ReadDocuments(ctx, r.At[0].Version, []store.Want{{Collection: "orders", Headers: ids}}); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -28,7 +28,7 @@ func TestManyCollections(t *testing.T) {
 			wants[i] = store.Want{Collection: name, Headers: []string{"a"}}
 		}
 		r.Commit(0, nil, changes...)
-		found, err := p.Read(ctx, r.At[0].Version, wants)
+		found, err := p.ReadDocuments(ctx, r.At[0].Version, wants)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -38,7 +38,7 @@ func TestG1_FencedCommit(t *testing.T) {
 		stale.Version = "v99"
 		wantErr(t, p.Commit(ctx, stale, []store.ConfigChange{{Collection: "orders"}}, changes), store.ErrFenced, "a commit on a version that is to come")
 		wantErr(t, p.Commit(ctx, stale, nil, []store.CollectionChanges{{Collection: "orders", Drop: store.DropAll}}), store.ErrFenced, "a drop")
-		_, err := p.Read(ctx, "v0", []store.Want{{Collection: "orders", Whole: []string{"a"}}})
+		_, err := p.ReadDocuments(ctx, "v0", []store.Want{{Collection: "orders", Whole: []string{"a"}}})
 		wantErr(t, err, store.ErrFenced, "read")
 		_, err = p.Due(ctx, "v0", nil, 1, 1, true)
 		wantErr(t, err, store.ErrFenced, "due")
@@ -54,7 +54,7 @@ func TestG1_FencedCommit(t *testing.T) {
 // stored reads a document and its scores in the two indexes: "-" if it is not there.
 func (r *rig) stored(p int, collection, id string) (doc *store.Stored, inherit, own string) {
 	r.T.Helper()
-	found, err := r.Shards[p].Read(ctx, r.At[p].Version, []store.Want{{Collection: collection, Whole: []string{id}}})
+	found, err := r.Shards[p].ReadDocuments(ctx, r.At[p].Version, []store.Want{{Collection: collection, Whole: []string{id}}})
 	if err != nil {
 		r.T.Fatalf("read: %v", err)
 	}
@@ -253,7 +253,7 @@ func TestMany(t *testing.T) {
 		}
 		check := func(headers, whole int, want string) {
 			t.Helper()
-			found, err := r.Shards[0].Read(ctx, r.At[0].Version, []store.Want{
+			found, err := r.Shards[0].ReadDocuments(ctx, r.At[0].Version, []store.Want{
 				{Collection: "none", Headers: []string{"a"}},
 				{Collection: "orders", Headers: ids[:headers], Whole: ids[headers : headers+whole]},
 				{Collection: "orders"},

@@ -188,7 +188,7 @@ func TestDueDamaged(t *testing.T) {
 			s.Client.HSet(ctx, r.Key(0, "docs:orders"), field, value)
 			_, err := p.Due(ctx, version, []store.Cut{cut("orders", 1)}, 1, 1, true)
 			wantErr(t, err, store.ErrDamaged, "due with the document "+value)
-			_, err = p.Read(ctx, version, []store.Want{{Collection: "orders", Headers: []string{"a"}}})
+			_, err = p.ReadDocuments(ctx, version, []store.Want{{Collection: "orders", Headers: []string{"a"}}})
 			wantErr(t, err, store.ErrDamaged, "read with the document "+value)
 		}
 		s.Client.HDel(ctx, r.Key(0, "docs:orders"), "a")

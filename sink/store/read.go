@@ -20,7 +20,7 @@ const (
 	readValues  // the first value; the rest follow
 )
 
-// ReadBytes is how many bytes of documents one call of [Shard.Read] brings with their bodies. The document with
+// ReadBytes is how many bytes of documents one call of [Shard.ReadDocuments] brings with their bodies. The document with
 // which it has as many is the last.
 const ReadBytes = 4 << 20
 
@@ -32,11 +32,11 @@ type Want struct {
 	Whole      []string
 }
 
-// Read reads documents of a shard that is at version (else ErrFenced). It returns
+// ReadDocuments reads documents of a shard that is at version (else ErrFenced). It returns
 // ErrDamaged if a collection does not have as many documents as the last commit left. The
 // result has one list per want, its Headers first, with nil for a document that does not exist. Behind
 // ReadBytes it has only the headers of the rest.
-func (p *Shard) Read(ctx context.Context, version string, wants []Want) ([][]*Stored, error) {
+func (p *Shard) ReadDocuments(ctx context.Context, version string, wants []Want) ([][]*Stored, error) {
 	keys := make([]string, 1, 1+len(wants))
 	keys[0] = p.keys.State()
 	args := []any{ReadBytes}

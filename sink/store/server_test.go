@@ -241,7 +241,7 @@ func TestRedisIsGone(t *testing.T) {
 		errs["verify"] = p.Verify(ctx, "v0", nil)
 		errs["commit"] = p.Commit(ctx, r.Next(0), nil, nil)
 		_, errs["due"] = p.Due(ctx, r.At[0].Version, nil, 1, 1, true)
-		_, errs["read"] = p.Read(ctx, "v0", nil)
+		_, errs["read"] = p.ReadDocuments(ctx, "v0", nil)
 		errs["clear"] = p.Clear(ctx, "v", store.State{}, 0)
 		_, errs["leftovers"] = p.Leftovers(ctx)
 		errs["check"] = p.Check(ctx)

@@ -199,7 +199,7 @@ func TestForeign(t *testing.T) {
 		return r.Shards[0].Verify(ctx, r.At[0].Version, []string{"orders"})
 	}}
 	read := call{"read", func(r *rig) error {
-		_, err := r.Shards[0].Read(ctx, r.At[0].Version, []store.Want{{Collection: "orders", Headers: []string{"a"}}})
+		_, err := r.Shards[0].ReadDocuments(ctx, r.At[0].Version, []store.Want{{Collection: "orders", Headers: []string{"a"}}})
 		return err
 	}}
 	due := call{"due", func(r *rig) error {
@@ -328,7 +328,7 @@ func TestReadOfLostDocuments(t *testing.T) {
 				r.Put("orders", "a", store.Header{Ts: far, Etag: 1}, "{}")
 				r.Put("orders", "b", store.Header{Ts: far, Etag: 1}, "{}")
 				lose(r)
-				_, err := r.Shards[0].Read(ctx, r.At[0].Version, []store.Want{
+				_, err := r.Shards[0].ReadDocuments(ctx, r.At[0].Version, []store.Want{
 					{Collection: "fine", Headers: []string{"x"}}, {Collection: "orders", Headers: []string{"a"}},
 				})
 				wantErr(t, err, store.ErrDamaged, "read")

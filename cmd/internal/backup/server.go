@@ -220,7 +220,7 @@ func nextOf(ctx context.Context, nc *nats.Conn, stream string, from uint64, subj
 func get(ctx context.Context, nc *nats.Conn, stream string, request map[string]any) (*message, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	m, err := events.Get(ctx, nc, stream, request)
+	m, err := events.GetMessage(ctx, nc, stream, request)
 	if err != nil {
 		return nil, fmt.Errorf("read a message of %s (the user may lack the permission): %w", stream, err)
 	}

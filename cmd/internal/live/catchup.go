@@ -130,7 +130,7 @@ type query struct {
 func (h *Hub) find(ctx context.Context, q query) (*source, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
-	m, err := events.Get(ctx, h.nc, h.prefix.EventsStream(), q)
+	m, err := events.GetMessage(ctx, h.nc, h.prefix.EventsStream(), q)
 	if err != nil {
 		return nil, fmt.Errorf("read the stream: %w", err)
 	}

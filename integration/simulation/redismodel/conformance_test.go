@@ -286,7 +286,7 @@ func (h *history) change(c *store.CollectionChanges) {
 func (h *history) read() {
 	version, name, count := h.version(), h.name(), h.IntN(5)+1
 	wants := []store.Want{{Collection: name, Headers: []string{h.id(), h.id()}, Whole: []string{h.id()}}, {Collection: "none"}, {Collection: h.name(), Whole: []string{h.id()}}}
-	_ = h.both(fmt.Sprint("read ", wants), func(s processor.Store) (any, error) { return s.Read(ctx, version, wants) })
+	_ = h.both(fmt.Sprint("read ", wants), func(s processor.Store) (any, error) { return s.ReadDocuments(ctx, version, wants) })
 	_ = h.both("verify", func(s processor.Store) (any, error) { return nil, s.Verify(ctx, version, h.names) })
 	_ = h.both("load", func(s processor.Store) (any, error) { return s.Load(ctx) })
 	_ = h.both("leftovers", func(s processor.Store) (any, error) {

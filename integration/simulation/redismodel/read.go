@@ -14,8 +14,8 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-// Read reads documents.
-func (s *Server) Read(_ context.Context, version string, wants []store.Want) ([][]*store.Stored, error) {
+// ReadDocuments reads documents.
+func (s *Server) ReadDocuments(_ context.Context, version string, wants []store.Want) ([][]*store.Stored, error) {
 	var fenced error
 	if s.state.Version != version {
 		fenced = store.ErrFenced

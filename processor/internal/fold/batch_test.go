@@ -56,11 +56,11 @@ func (l *largeStore) read(d *Decision, messages []*Message) []*Message {
 				}
 				h := &store.Header{Ts: 1000, Etag: 1}
 				if !whole[s.Key] || left <= 0 {
-					s.Read(h, nil)
+					s.SetStored(h, nil)
 					continue
 				}
 				left, inStep = left-len(body), inStep+len(body)
-				s.Read(h, []byte(body))
+				s.SetStored(h, []byte(body))
 			}
 		}
 	}
@@ -181,7 +181,7 @@ func TestG9_ManyPatchesOfOneDocument(t *testing.T) {
 		for rest := messages; len(rest) > 0; steps++ {
 			d := New(Limits{Log: testLimits.Log, MaxBody: 8 << 20}, oneConfig{}, 0)
 			for id, body := range docs {
-				d.Slot(Key{Collection: "c", ID: id}).Read(&store.Header{Ts: 1000, Etag: 1}, body)
+				d.Slot(Key{Collection: "c", ID: id}).SetStored(&store.Header{Ts: 1000, Etag: 1}, body)
 			}
 			n := 0
 			for _, m := range Batch(rest) {
@@ -218,7 +218,7 @@ func TestWorkNamesALargeDocument(t *testing.T) {
 		return decoder.Decode(wire.DefaultPrefix.Write(op, "orders", id), nil, []byte(body), Position{Seq: 9, Time: 5000})
 	}
 	for id, size := range map[string]int{"42": 3_200_000, "small": 100} {
-		d.Slot(Key{Collection: "orders", ID: id}).Read(&store.Header{Ts: 1000, Etag: 1}, []byte(`{"a":"`+strings.Repeat("x", size-8)+`"}`))
+		d.Slot(Key{Collection: "orders", ID: id}).SetStored(&store.Header{Ts: 1000, Etag: 1}, []byte(`{"a":"`+strings.Repeat("x", size-8)+`"}`))
 	}
 	const want = "merging patches into orders/42, a document of 3.2 MB"
 	patch := message(wire.Patch, "42", `{"b":1}`)

@@ -110,7 +110,7 @@ func TestChangesBoundAStep(t *testing.T) {
 	for ; n < 10 && !d.Full(); n++ {
 		m := decoder.Decode(fmt.Sprint("lapse.write.touch.c.x", n), nats.Header{}, nil, Position{Seq: uint64(n + 1), Time: 50_000})
 		h := store.Header{Ts: 40_000, Etag: 5}
-		d.Slot(Key{Collection: "c", ID: m.ID}).Read(&h, body)
+		d.Slot(Key{Collection: "c", ID: m.ID}).SetStored(&h, body)
 		if !d.Apply(m) {
 			t.Fatal("a touch is not applied")
 		}

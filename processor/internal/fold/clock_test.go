@@ -265,7 +265,7 @@ func TestG5_AKeptClockComesToABand(t *testing.T) {
 		for _, want := range []struct{ band, bands, more int }{{1, 1, 1}, {1, 1, 0}, {2, 2, 1}} {
 			before := len(config.Bands)
 			d := New(testLimits, oneConfig(config), 0)
-			d.Slot(key).Read(&live.Header, live.Body)
+			d.Slot(key).SetStored(&live.Header, live.Body)
 			if !d.Apply(patch) || d.Outcomes[0].Body.ExpiresAt.String() != instant(100_000) || d.docs[key].Now.Header.Band != want.band {
 				t.Fatalf("ended at %d: %+v in band %d, want band %d", ended, d.Outcomes, d.docs[key].Now.Header.Band, want.band)
 			}
@@ -285,7 +285,7 @@ func TestG5_AKeptClockComesToABand(t *testing.T) {
 		}
 		config.History = config.History.Settled()
 		d := New(testLimits, oneConfig(config), 0)
-		d.Slot(key).Read(&live.Header, live.Body)
+		d.Slot(key).SetStored(&live.Header, live.Body)
 		if !d.Apply(patch) || d.docs[key].Now.Header.Band != 0 {
 			t.Errorf("ended at %d, settled: %+v", ended, d.Outcomes)
 		}

@@ -109,8 +109,8 @@ func NewCollections(configs map[string]store.Config, withDocuments []string) *Co
 	return s
 }
 
-// Get is a collection; nil if it is not in the map.
-func (s *Collections) Get(name string) *Collection { return s.all[name] }
+// Collection is a collection; nil if it is not in the map.
+func (s *Collections) Collection(name string) *Collection { return s.all[name] }
 
 // Config is the configuration of a collection.
 func (s *Collections) Config(name string) store.Config {

@@ -37,7 +37,7 @@ func TestCollections(t *testing.T) {
 			case 4:
 				s.LookedUp(s.Make(name), store.NoScore, int64(draw("score", 20_000)))
 			case 5:
-				if s.Get(name) != nil {
+				if s.Collection(name) != nil {
 					s.Move(name, GenerationName(name, uint64(100+seq)), store.Config{History: s.Config(name).History.With(50_000, 9, ttlrules.Off)})
 				}
 			case 6:
@@ -48,7 +48,7 @@ func TestCollections(t *testing.T) {
 				}
 			case 7:
 				s.Emptied(name)
-				if c := s.Get(name); c != nil && !c.stored {
+				if c := s.Collection(name); c != nil && !c.stored {
 					t.Fatalf("%s is empty, and not forgotten", name)
 				}
 			}
@@ -62,12 +62,12 @@ func TestCollections(t *testing.T) {
 func TestFirstKnown(t *testing.T) {
 	config := store.Config{History: ttlrules.History{}.With(5000, 1, 1).Settled()}
 	s := NewCollections(map[string]store.Config{"a": config, "b": config}, []string{"a", "b"})
-	s.Note(s.Get("b"), &store.Header{Ts: 9000})
+	s.Note(s.Collection("b"), &store.Header{Ts: 9000})
 	if due, known := s.FirstDue(), s.FirstDueKnown(); due != 5000 || known != math.MaxInt64 {
 		t.Errorf("before a look-up: due %d, known %d", due, known)
 	}
-	s.LookedUp(s.Get("a"), 7000, store.NoScore)
-	s.LookedUp(s.Get("b"), 9000, store.NoScore)
+	s.LookedUp(s.Collection("a"), 7000, store.NoScore)
+	s.LookedUp(s.Collection("b"), 9000, store.NoScore)
 	if due, known := s.FirstDue(), s.FirstDueKnown(); due != 8000 || known != due {
 		t.Errorf("after the look-ups: due %d, known %d", due, known)
 	}

@@ -377,7 +377,7 @@ func (f *folder) settle(m *Message) {
 	d := New(testLimits, oneConfig(f.config), max(f.watermark, m.Time))
 	for _, key := range slices.SortedFunc(maps.Keys(f.docs), func(a, b Key) int { return cmp.Compare(a.ID, b.ID) }) {
 		s := d.Slot(key)
-		s.Read(new(f.docs[key].Header), f.docs[key].Body)
+		s.SetStored(new(f.docs[key].Header), f.docs[key].Body)
 		d.expireIn(s, f.config)
 	}
 	f.finish(d)

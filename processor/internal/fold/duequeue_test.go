@@ -80,18 +80,18 @@ func TestG3_TheQueueContinues(t *testing.T) {
 		{&store.Header{Ts: 1, TTL: ttlrules.Never}, true},
 	} {
 		s := NewCollections(map[string]store.Config{"c": {History: ttlrules.History{}.With(1, 1, 9)}}, []string{"c"})
-		if s.Get("c").Continues() {
+		if s.Collection("c").Continues() {
 			t.Error("nothing was looked up, and the queue continues")
 		}
-		s.LookedUp(s.Get("c"), 3000, 5000)
+		s.LookedUp(s.Collection("c"), 3000, 5000)
 		if tt.came != nil {
-			s.Note(s.Get("c"), tt.came)
+			s.Note(s.Collection("c"), tt.came)
 		}
-		if got := s.Get("c").Continues(); got != tt.want {
+		if got := s.Collection("c").Continues(); got != tt.want {
 			t.Errorf("after %+v came: %t", tt.came, got)
 		}
 		s.Move("c", "c.9", store.Config{})
-		if s.Get("c.9").Continues() {
+		if s.Collection("c.9").Continues() {
 			t.Error("an old generation continues the queue of the collection")
 		}
 	}

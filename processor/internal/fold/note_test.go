@@ -13,14 +13,14 @@ import (
 func TestG3_WhatIsDueStaysDueWhileTheModeIsNone(t *testing.T) {
 	on := store.Config{History: ttlrules.History{}.With(0, 1, 10)}
 	s := NewCollections(map[string]store.Config{"c": on}, nil)
-	s.Note(s.Get("c"), &store.Header{Ts: 5000})
+	s.Note(s.Collection("c"), &store.Header{Ts: 5000})
 	next := store.Config{History: on.History.With(30_000, 2, ttlrules.Off), NoIndex: true}
 	configs := s.Reconfigure("c", next, 30_000)
 	if !s.MayBeDue("c", 30_000, &DueQueue{}) || len(configs) != 1 || !configs[0].Config.NoIndex {
 		t.Errorf("after the mode none, stored is %+v, and a document may be due: %t", configs, s.MayBeDue("c", 30_000, &DueQueue{}))
 	}
-	s.LookedUp(s.Get("c"), store.NoScore, store.NoScore)
-	s.Note(s.Get("c"), &store.Header{Ts: 40_000, TTL: 5})
+	s.LookedUp(s.Collection("c"), store.NoScore, store.NoScore)
+	s.Note(s.Collection("c"), &store.Header{Ts: 40_000, TTL: 5})
 	s.Reconfigure("c", store.Config{History: next.History.With(50_000, 3, ttlrules.NoDefault)}, 50_000)
 	if s.FirstDue() > 50_000 {
 		t.Errorf("what was written while the mode was none is due at %d, want at once", s.FirstDue())
@@ -30,13 +30,13 @@ func TestG3_WhatIsDueStaysDueWhileTheModeIsNone(t *testing.T) {
 // TestNoteKnowsTheDeadline: a collection is not looked through before its first deadline.
 func TestNoteKnowsTheDeadline(t *testing.T) {
 	s := NewCollections(map[string]store.Config{"c": {History: ttlrules.History{}.With(0, 1, ttlrules.NoDefault)}}, nil)
-	s.LookedUp(s.Get("c"), store.NoScore, store.NoScore)
+	s.LookedUp(s.Collection("c"), store.NoScore, store.NoScore)
 	for _, h := range []store.Header{{Ts: 1000, TTL: ttlrules.Never}, {Ts: 1000}} {
-		if s.Note(s.Get("c"), &h); s.FirstDue() != math.MaxInt64 {
+		if s.Note(s.Collection("c"), &h); s.FirstDue() != math.MaxInt64 {
 			t.Errorf("%+v is due at %d", h, s.FirstDue())
 		}
 	}
-	if s.Note(s.Get("c"), &store.Header{Ts: 1000, TTL: 10}); s.FirstDue() != 11_000 {
+	if s.Note(s.Collection("c"), &store.Header{Ts: 1000, TTL: 10}); s.FirstDue() != 11_000 {
 		t.Errorf("it is due at %d, want 11000", s.FirstDue())
 	}
 }

@@ -61,8 +61,8 @@ func (d *Decision) last(messages []*Message) int64 {
 	return last
 }
 
-// Read notes the stored version of a document. body is nil if it was not read.
-func (s *Slot) Read(h *store.Header, body []byte) {
+// SetStored notes the stored version of a document. body is nil if it was not read.
+func (s *Slot) SetStored(h *store.Header, body []byte) {
 	s.Stored = h
 	s.Now = &Version{Header: *h, Body: body}
 }

@@ -293,7 +293,7 @@ func TestG3_CommitsBesideThePublication(t *testing.T) {
 		"nothing":                            func(r *rig) {},
 		"a write to a document of the queue": func(r *rig) { r.write(start+1000, "m300", `{"ttl":-1}`); r.handOut() },
 		"a document that is due before": func(r *rig) {
-			r.collections.Note(r.collections.Get("c"), &store.Header{Ts: start - 1})
+			r.collections.Note(r.collections.Collection("c"), &store.Header{Ts: start - 1})
 		},
 		"a drop":                 func(r *rig) { r.send(start+1000, prefix.Drop("c"), ""); r.handOut() },
 		"the look-up has failed": func(r *rig) { r.failing("due", 0) },

@@ -20,8 +20,8 @@ func (b *Backlog) note(pending uint64, age time.Duration) {
 	b.latest.Store(time.Now().UnixMilli())
 }
 
-// Read is the number of messages that were read.
-func (b *Backlog) Read() uint64 { return b.read.Load() }
+// ReadUpTo is the number of messages that were read.
+func (b *Backlog) ReadUpTo() uint64 { return b.read.Load() }
 
 // Pending is the number of messages that are still to be read.
 func (b *Backlog) Pending() uint64 { return b.pending.Load() }

@@ -30,7 +30,7 @@ func TestG4_ConfigurationsInTheOrderOfTheirStream(t *testing.T) {
 		m.Source = step.source
 		r.passed = nil
 		r.idle()
-		if there := r.Collections().Get(name) != nil; there != step.applies || r.progress.Configured() != step.configured || r.Status.Configured.Load() != step.configured {
+		if there := r.Collections().Collection(name) != nil; there != step.applies || r.progress.Configured() != step.configured || r.Status.Configured.Load() != step.configured {
 			t.Errorf("message %d of the stream of configurations is applied: %t, and all up to %d", step.source, there, r.progress.Configured())
 		}
 		if commits := r.calls("commit"); (commits > 0) != step.applies || r.progress.Offset() != m.Seq || r.Status.Applied.Load() != m.Seq {

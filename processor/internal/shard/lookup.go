@@ -75,7 +75,7 @@ func (p *Owner) readSlots(ctx context.Context, slots []*fold.Slot, whole map[fol
 	defer p.Status.Works("waiting for Redis (read)")()
 	wants, order := fold.Wants(slots, whole)
 	began := time.Now()
-	found, err := p.Store.Read(ctx, p.progress.Version(), wants)
+	found, err := p.Store.ReadDocuments(ctx, p.progress.Version(), wants)
 	if err != nil {
 		return err
 	}
@@ -90,11 +90,11 @@ func (p *Owner) readSlots(ctx context.Context, slots []*fold.Slot, whole map[fol
 				return fmt.Errorf("%w: %s/%s vanished", store.ErrDamaged, s.Key.Collection, s.Key.ID)
 			case stored == nil:
 			case stored.Body != "":
-				s.Read(&stored.Header, []byte(stored.Body))
+				s.SetStored(&stored.Header, []byte(stored.Body))
 				bodies++
 			default:
 				body := p.due.Body(s.Key, stored.Header.Etag)
-				if s.Read(&stored.Header, body); whole[s.Key] && body == nil {
+				if s.SetStored(&stored.Header, body); whole[s.Key] && body == nil {
 					lacks = s
 				}
 			}

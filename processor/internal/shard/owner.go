@@ -47,7 +47,7 @@ type Store interface {
 	Refuse(ctx context.Context, s store.State, version string) error
 	Clock() int64
 
-	Read(ctx context.Context, version string, wants []store.Want) ([][]*store.Stored, error)
+	ReadDocuments(ctx context.Context, version string, wants []store.Want) ([][]*store.Stored, error)
 	Due(ctx context.Context, version string, cuts []store.Cut, limit, bytes int, whole bool) ([]store.Due, error)
 	Between(ctx context.Context, version, collection string, slices []store.Slice, limit, bytes int) ([]store.Found, error)
 	Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange, changes []store.CollectionChanges) error
@@ -252,7 +252,7 @@ func (p *Owner) runOnce(stop context.Context) (worked bool, err error) {
 	if p.tenure.loads != nil {
 		return true, p.load(stop)
 	}
-	read := p.Queue.Read() // before Take: no message is missing up to there
+	read := p.Queue.ReadUpTo() // before Take: no message is missing up to there
 	var all bool
 	if p.pending.Messages, all = p.Queue.Take(p.pending.Messages, fold.BatchMessages, fold.BatchBytes); !all {
 		read = fold.Position{}
@@ -297,7 +297,7 @@ func (p *Owner) keep(ctx context.Context) (due bool, err error) {
 	p.Status.FirstDue.Store(p.firstDueKnown())
 	next = min(next, p.nextWarning())
 	p.Ticker.WakeAt(next)
-	if read := p.Queue.Read(); read.Time >= next && read.Seq > p.progress.Offset() {
+	if read := p.Queue.ReadUpTo(); read.Time >= next && read.Seq > p.progress.Offset() {
 		return true, nil // since the last step
 	}
 	if settled, err := p.settle(ctx); err != nil || settled {

@@ -98,8 +98,8 @@ func (q *Queue) passed(at fold.Position, reading uint64) bool {
 	return true
 }
 
-// Read is how far the log was read. It is zero while the reading begins anew.
-func (q *Queue) Read() fold.Position {
+// ReadUpTo is how far the log was read. It is zero while the reading begins anew.
+func (q *Queue) ReadUpTo() fold.Position {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.read

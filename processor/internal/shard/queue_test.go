@@ -148,7 +148,7 @@ func TestG1_TheQueueHandsOver(t *testing.T) {
 		case <-timeout:
 			t.Fatalf("nobody is woken for message %d", next)
 		}
-		at := q.Read()
+		at := q.ReadUpTo()
 		list, empty := q.Take(nil, 5, 1<<20)
 		for _, m := range list {
 			if m.Seq != next {
@@ -182,15 +182,15 @@ func TestG1_NothingFromBeforeARewind(t *testing.T) {
 			t.Errorf("%s: a reading of before goes on", name)
 		}
 		q.truncate(errors.New("truncated"), first)
-		if n, _ := q.Waiting(); n != 0 || q.Read() != (fold.Position{}) || len(q.rewound) != 1 || q.Truncated() != nil || !q.IsWanted() {
-			t.Errorf("%s: %d messages are left, read up to %+v, truncated: %v", name, n, q.Read(), q.Truncated())
+		if n, _ := q.Waiting(); n != 0 || q.ReadUpTo() != (fold.Position{}) || len(q.rewound) != 1 || q.Truncated() != nil || !q.IsWanted() {
+			t.Errorf("%s: %d messages are left, read up to %+v, truncated: %v", name, n, q.ReadUpTo(), q.Truncated())
 		}
 		after, second, ok := q.begin()
-		if after != 3 || !ok || q.Read().Seq != 0 {
+		if after != 3 || !ok || q.ReadUpTo().Seq != 0 {
 			t.Errorf("%s: the next reading begins after %d", name, after)
 		}
-		if q.bring(first, 4) || !q.bring(second, 4, 5) || q.Read().Seq != 5 {
-			t.Errorf("%s: read up to %d", name, q.Read().Seq)
+		if q.bring(first, 4) || !q.bring(second, 4, 5) || q.ReadUpTo().Seq != 5 {
+			t.Errorf("%s: read up to %d", name, q.ReadUpTo().Seq)
 		}
 		if got := q.takeAll(); !slices.Equal(got, []uint64{4, 5}) {
 			t.Errorf("%s: took %v", name, got)
@@ -205,12 +205,12 @@ func TestG1_AReadingBeginsAgain(t *testing.T) {
 	q.bring(first, 1, 2)
 	q.passed(fold.Position{Seq: 4}, first) // by ticks
 	q.Again()
-	if at := q.Read(); at.Seq != 4 || q.bring(first, 5) {
+	if at := q.ReadUpTo(); at.Seq != 4 || q.bring(first, 5) {
 		t.Errorf("read up to %d, and the reading goes on", at.Seq)
 	}
 	after, second, ok := q.begin()
-	if after != 4 || !ok || q.Read() != (fold.Position{}) {
-		t.Errorf("the next reading begins after %d, and the log was read up to %d", after, q.Read().Seq)
+	if after != 4 || !ok || q.ReadUpTo() != (fold.Position{}) {
+		t.Errorf("the next reading begins after %d, and the log was read up to %d", after, q.ReadUpTo().Seq)
 	}
 	q.put(bare(4), second) // again
 	q.bring(second, 5, 6)
@@ -232,8 +232,8 @@ func TestG1_SkippedMessagesDoNotCome(t *testing.T) {
 		t.Errorf("%d messages are left, of %d bytes", n, q.bytes)
 	}
 	q.Skip(5)
-	if !q.bring(reading, 4, 5, 6) || q.Read().Seq != 6 {
-		t.Errorf("read up to %d", q.Read().Seq)
+	if !q.bring(reading, 4, 5, 6) || q.ReadUpTo().Seq != 6 {
+		t.Errorf("read up to %d", q.ReadUpTo().Seq)
 	}
 	if got := q.takeAll(); !slices.Equal(got, []uint64{6}) {
 		t.Errorf("took %v", got)
@@ -295,7 +295,7 @@ func TestG1_TheQueueAndTheOwner(t *testing.T) {
 			case 3, 4:
 				last, reading, begun = q.begin()
 			case 5, 6, 7, 8: // the owner takes
-				at := q.Read().Seq
+				at := q.ReadUpTo().Seq
 				list, empty := q.Take(nil, 1+rng.IntN(4), 1<<20)
 				for _, m := range list {
 					next := offset + 1

@@ -84,7 +84,7 @@ func TestG1_TheRulesOfRepliesDoNotCome(t *testing.T) {
 	if err := r.readOn(ctx, 6, number, p); err != nil || ctx.Err() == nil {
 		t.Errorf("the reading ends with %v; the rules were asked for: %t", err, ctx.Err() != nil)
 	}
-	if list, _ := r.queue.Take(nil, 100, 1<<20); len(list) > 0 || r.queue.Read().Seq != 0 {
+	if list, _ := r.queue.Take(nil, 100, 1<<20); len(list) > 0 || r.queue.ReadUpTo().Seq != 0 {
 		t.Errorf("the owner gets message %d of the stream of configurations, refused with %v", list[0].Source, list[0].Rejected)
 	}
 }
@@ -101,7 +101,7 @@ func TestG1_G4_WhatTheOwnerGets(t *testing.T) {
 		if want := []string{"1 100", "2 300", "4 300"}; !slices.Equal(got, want) {
 			t.Errorf("the owner gets (sequence, log time) %q, want %q", got, want)
 		}
-		if at, want := r.queue.Read(), (fold.Position{Seq: 5, Time: 400, Stamp: 400e6}); at != want || r.lastSeen() != (store.Stamp{Seq: 5, At: 400e6}) {
+		if at, want := r.queue.ReadUpTo(), (fold.Position{Seq: 5, Time: 400, Stamp: 400e6}); at != want || r.lastSeen() != (store.Stamp{Seq: 5, At: 400e6}) {
 			t.Errorf("the log was read up to %+v, want %+v", at, want)
 		}
 		if pause, needed := r.ticker.next(); needed || r.backlog.Pending() != 0 {
@@ -284,7 +284,7 @@ func TestG1_TheReaderBeginsAgain(t *testing.T) {
 		publish(t, other, 5)
 		r.gets(t, seq, seq+4)
 		quickest = min(quickest, time.Since(began))
-		eventually(t, "the position moves on", func() bool { return r.queue.Read().Seq == seq+4 })
+		eventually(t, "the position moves on", func() bool { return r.queue.ReadUpTo().Seq == seq+4 })
 	}
 	if quickest > 2*heartbeat {
 		t.Errorf("the loss of the connection is noticed after %s at the soonest", quickest)
@@ -322,7 +322,7 @@ func TestG1_RewoundQuickly(t *testing.T) {
 	}
 	r.queue.Wake()
 	r.gets(t, 2, messages)
-	eventually(t, "the position is at the end", func() bool { return r.queue.Read().Seq == messages })
+	eventually(t, "the position is at the end", func() bool { return r.queue.ReadUpTo().Seq == messages })
 }
 
 // TestG7_TruncatedBeforeItIsRead: an owner has found that the log reaches back, and the log is truncated before it is
@@ -337,8 +337,8 @@ func TestG7_TruncatedBeforeItIsRead(t *testing.T) {
 	r.queue.Rewind(3)
 	r.run(t)
 	eventually(t, "the owner is told", func() bool { return r.queue.Truncated() != nil })
-	if !errors.Is(r.queue.Truncated(), streams.ErrLogTruncated) || r.backlog.Read() > 0 {
-		t.Errorf("%v; %d messages were read", r.queue.Truncated(), r.backlog.Read())
+	if !errors.Is(r.queue.Truncated(), streams.ErrLogTruncated) || r.backlog.ReadUpTo() > 0 {
+		t.Errorf("%v; %d messages were read", r.queue.Truncated(), r.backlog.ReadUpTo())
 	}
 	r.queue.Rewind(7)
 	r.gets(t, 8, 10)
@@ -382,7 +382,7 @@ func TestG12_ThePositionHasItsStamp(t *testing.T) {
 		case <-time.After(limit):
 			t.Fatal("the owner is not woken")
 		}
-		if got := r.queue.Read(); got != want {
+		if got := r.queue.ReadUpTo(); got != want {
 			t.Errorf("with the stamp of message %d the position is %+v, want %+v", seq, got, want)
 		}
 	}

@@ -57,7 +57,7 @@ func TestG9_Paced(t *testing.T) {
 			p.Pace.demand.Store(load.demand)
 			p.collections = fold.NewCollections(map[string]store.Config{"c": {History: ttlrules.History{}.With(0, 1, -1)}}, nil)
 			if tt.first != never {
-				p.collections.LookedUp(p.collections.Get("c"), store.NoScore, tt.first)
+				p.collections.LookedUp(p.collections.Collection("c"), store.NoScore, tt.first)
 			}
 			p.due.Set(dueAt(changed, tt.queued))
 			p.reaper = reaper{hurries: tt.hurries, changed: changed}
@@ -114,7 +114,7 @@ func TestG4_LookedUpAhead(t *testing.T) {
 		{start + 1, ReapChunk/4 - 1, true}, {start + 1, ReapChunk / 4, false}, {start, ReapChunk / 4, true},
 	} {
 		r.due.Set(dueAt(start+1000, tt.queued))
-		r.collections.LookedUp(r.collections.Get("c"), store.NoScore, tt.first)
+		r.collections.LookedUp(r.collections.Collection("c"), store.NoScore, tt.first)
 		r.passed = nil
 		if err := r.lookUp(t.Context(), 9, start, ReapChunk, reapBytes); err != nil || (r.calls("due") > 0) != tt.looks {
 			t.Errorf("%+v: it was looked up: %q, %v", tt, r.passed, err)
@@ -131,7 +131,7 @@ func TestG4_LookedUpInASilentLog(t *testing.T) {
 	now := time.Now().UnixMilli()
 	r.send(now, "lapse.config.c", `{"defaultTtl":-1}`)
 	r.idle()
-	first := func(at int64) { r.collections.LookedUp(r.collections.Get("c"), store.NoScore, at) }
+	first := func(at int64) { r.collections.LookedUp(r.collections.Collection("c"), store.NoScore, at) }
 	for messages, looks := range []bool{true, false} {
 		first(now)
 		r.passed, r.pending.Messages = nil, make([]*fold.Message, messages)
@@ -324,7 +324,7 @@ func TestG4_TidyEverySecond(t *testing.T) {
 	r.idle()
 	now := time.Now()
 	for since, want := range map[time.Duration]bool{HeartbeatEvery - 1: false, HeartbeatEvery: true} {
-		r.collections.Configure(r.collections.Get("c"), store.Config{History: ttlrules.History{}.With(1, 1, 1)})
+		r.collections.Configure(r.collections.Collection("c"), store.Config{History: ttlrules.History{}.With(1, 1, 1)})
 		r.duties.settled = now.Add(-since)
 		if worked, err := r.Tidy(t.Context(), now); worked != want || err != nil || want != (len(r.collections.Config("c").History) == 1) {
 			t.Errorf("after %s: it has settled: %t, %v", since, worked, err)

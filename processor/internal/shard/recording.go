@@ -93,7 +93,7 @@ func (r *recording) Scan(ctx context.Context, from Store, version string, collec
 		r.writer.Add(snapshot.Entry{Kind: snapshot.Put, Collection: d.Collection, ID: d.ID, Value: []byte(d.Value)})
 	}
 	for _, name := range some[:copied.Done] {
-		if c := collections.Get(name); c != nil && c.IsConfigured() {
+		if c := collections.Collection(name); c != nil && c.IsConfigured() {
 			r.configs[name] = c.Config.Encode()
 		}
 	}

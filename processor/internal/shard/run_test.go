@@ -226,7 +226,7 @@ func TestTheReaderBringsMessages(t *testing.T) {
 			last = (<-ack.Ok()).Sequence
 		}
 	}
-	r.until("the log is read", func() bool { return r.Queue.Read().Seq >= last })
+	r.until("the log is read", func() bool { return r.Queue.ReadUpTo().Seq >= last })
 	for step, want := range []uint64{last - 50, last} {
 		if _, err := r.runOnce(t.Context()); err != nil || r.progress.Offset() != want {
 			t.Errorf("step %d: applied up to %d, want %d: %v", step, r.progress.Offset(), want, err)
@@ -240,8 +240,8 @@ func TestTheReaderBringsMessages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.until("the tick is read", func() bool { return r.Queue.Read().Seq == tick.Sequence })
-	read := r.Queue.Read()
+	r.until("the tick is read", func() bool { return r.Queue.ReadUpTo().Seq == tick.Sequence })
+	read := r.Queue.ReadUpTo()
 	for _, tt := range []struct {
 		offset uint64
 		next   int64

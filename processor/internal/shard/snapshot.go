@@ -40,7 +40,7 @@ func (p *Owner) record(ctx context.Context) error {
 	defer cancel()
 	defer p.Status.Works("waiting for Redis (documents of a snapshot)")()
 	began := time.Now()
-	done, err := t.recording.Scan(ctx, p.Store, p.progress.Version(), p.collections, p.Queue.Read().Seq)
+	done, err := t.recording.Scan(ctx, p.Store, p.progress.Version(), p.collections, p.Queue.ReadUpTo().Seq)
 	if err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ func TestG3_NoCheckpointBeforeAllIsPublished(t *testing.T) {
 		p.Parts = Parts{Log: streams.NewLog(&streams.Streams{ID: "1"}, nil)}
 		p.Status = &Status{}
 		p.collections = fold.NewCollections(map[string]store.Config{"c": tt.config}, nil)
-		p.collections.LookedUp(p.collections.Get("c"), tt.score, store.NoScore)
+		p.collections.LookedUp(p.collections.Collection("c"), tt.score, store.NoScore)
 		p.Status.Due.Store(1)
 		p.judge()
 		if due := p.Status.Due.Load(); due != tt.due {
@@ -108,7 +108,7 @@ func TestG11_SinceWhenADocumentIsDue(t *testing.T) {
 			p.progress.Resume(store.State{Offset: 8, Watermark: 8_000}, "", 0)
 			tt.due = 8_000
 		case tt.outside > 0:
-			p.collections.LookedUp(p.collections.Get("c"), tt.outside-1000, store.NoScore)
+			p.collections.LookedUp(p.collections.Collection("c"), tt.outside-1000, store.NoScore)
 		}
 		if tt.queued > 0 {
 			p.due.Set(dueAt(tt.queued, 1))

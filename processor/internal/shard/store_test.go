@@ -78,11 +78,11 @@ func (f *faulty) Refuse(ctx context.Context, s store.State, version string) erro
 	return f.Shard.Refuse(ctx, s, version)
 }
 
-func (f *faulty) Read(ctx context.Context, version string, wants []store.Want) ([][]*store.Stored, error) {
+func (f *faulty) ReadDocuments(ctx context.Context, version string, wants []store.Want) ([][]*store.Stored, error) {
 	if err := f.r.pass("read"); err != nil {
 		return nil, err
 	}
-	return f.Shard.Read(ctx, version, wants)
+	return f.Shard.ReadDocuments(ctx, version, wants)
 }
 
 func (f *faulty) Due(ctx context.Context, version string, cuts []store.Cut, limit, bytes int, whole bool) ([]store.Due, error) {

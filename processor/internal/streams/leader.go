@@ -58,10 +58,10 @@ func (s *Streams) lastOf(ctx context.Context, stream jetstream.Stream, filter st
 
 // Get asks the leader of a stream for a message, and returns nil if there is none.
 func (s *Streams) Get(ctx context.Context, stream string, request any) (*events.Stored, error) {
-	return events.Get(ctx, s.nc, stream, request)
+	return events.GetMessage(ctx, s.nc, stream, request)
 }
 
 // get is Get.
 func (s *Streams) get(ctx context.Context, stream string, request map[string]any) (*events.Stored, error) {
-	return events.Get(ctx, s.nc, stream, request)
+	return events.GetMessage(ctx, s.nc, stream, request)
 }

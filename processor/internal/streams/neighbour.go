@@ -163,7 +163,7 @@ func Followers(ctx context.Context, js jetstream.JetStream, prefix wire.Prefix) 
 	key := followersSubject(prefix) + wire.FollowerKey("")
 	all = map[string]time.Time{}
 	for seq := uint64(1); ; seq++ {
-		m, err := events.Get(ctx, js.Conn(), followersStream(prefix), map[string]any{"seq": seq, "next_by_subj": key + "*"})
+		m, err := events.GetMessage(ctx, js.Conn(), followersStream(prefix), map[string]any{"seq": seq, "next_by_subj": key + "*"})
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound): // no process has run
 			return nil, nil

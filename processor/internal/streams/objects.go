@@ -125,7 +125,7 @@ func (b *Objects) Get(ctx context.Context, name string) ([]byte, error) {
 }
 
 func (b *Objects) get(ctx context.Context, request map[string]any) (*events.Stored, error) {
-	return events.Get(ctx, b.js.Conn(), b.stream.CachedInfo().Config.Name, request)
+	return events.GetMessage(ctx, b.js.Conn(), b.stream.CachedInfo().Config.Name, request)
 }
 
 // Names are the names of all objects, and of those of which there is only a part.

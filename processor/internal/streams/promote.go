@@ -234,7 +234,7 @@ func (p *Promotion) own(ctx context.Context, want jetstream.StreamConfig, began 
 // promotion, unless it is told where: the server takes the stream for another one.
 func (p *Promotion) sourcedUpTo(ctx context.Context, log string) (seq uint64, err error) {
 	for _, subject := range p.Opts.Prefix.ConfigSubjects() {
-		m, err := events.Get(ctx, p.JS.Conn(), log, map[string]any{"last_by_subj": subject})
+		m, err := events.GetMessage(ctx, p.JS.Conn(), log, map[string]any{"last_by_subj": subject})
 		if err != nil {
 			return 0, fmt.Errorf("read the last configuration of stream %s: %w", log, err)
 		}

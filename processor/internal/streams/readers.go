@@ -156,7 +156,7 @@ func (r *Readers) compare(ctx context.Context, mirror, original jetstream.Stream
 	name, have, want := r.prefix.EventsStream(), mirror.CachedInfo().State, original.CachedInfo().State
 	other := have.LastSeq > want.LastSeq
 	if !other && have.Msgs > 0 {
-		m, err := events.Get(ctx, r.here.Conn(), name, map[string]uint64{"seq": have.LastSeq})
+		m, err := events.GetMessage(ctx, r.here.Conn(), name, map[string]uint64{"seq": have.LastSeq})
 		if err != nil {
 			return fmt.Errorf("read stream %s: %w", name, err)
 		}
