@@ -1,9 +1,9 @@
 package fold
 
 import (
-	"maps"
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"testing"

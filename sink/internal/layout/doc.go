@@ -10,7 +10,8 @@
 //	                                     last commit
 //	<prefix>:{tag}:config                hash: collection → history of its default TTL, indexing mode ([Config])
 //	<prefix>:{tag}:docs:<collection>     hash: id → header ([Header]) and body
-//	<prefix>:{tag}:inherit:<collection>  sorted set: ids that inherit the default, by the beginning of their clock (_ts, unless a write kept it)
+//	<prefix>:{tag}:inherit:<collection>  sorted set: ids that inherit the default, by the beginning of their clock (_ts, unless a write kept it);
+//	                                     in bands: each begins [ttlrules.BandWidth] above the one before
 //	<prefix>:{tag}:own:<collection>      sorted set: ids with a TTL or an instant of their own, by the later of the deadline and _ts; those
 //	                                     that never expire by [NeverScore]
 //
