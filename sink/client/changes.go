@@ -144,9 +144,11 @@ const (
 type Change[T any] struct {
 	Kind    ChangeKind
 	ID      string
-	Value   T         // of Stored, Created, Updated and Expires; the zero value if Omitted
-	Omitted bool      // as in [Expired]
-	Etag    wire.Etag // of the version
+	Value   T    // of Stored, Created, Updated and Expires; the zero value if Omitted
+	Omitted bool // as in [Expired]; true also if Unchanged
+	// Unchanged marks a touch, by a client or for a read: the document is as it was.
+	Unchanged bool
+	Etag      wire.Etag // of the version
 	// Seq is the log sequence of the write or the drop; 0 of Stored and Current. With a drop those documents
 	// are gone whose etag is smaller; with several shards, those whose Ts is earlier.
 	Seq       uint64
@@ -191,7 +193,7 @@ func newChange[T any](n Notification) (c Change[T], err error) {
 		body = d.Document
 	default:
 		d := n.Changed
-		c = Change[T]{Kind: ChangeKind(d.Kind()), ID: d.ID, Omitted: d.Omitted, Etag: d.Etag, Seq: d.Seq, Ts: instant(&d.Ts)}
+		c = Change[T]{Kind: ChangeKind(d.Kind()), ID: d.ID, Omitted: d.Omitted, Unchanged: d.Unchanged, Etag: d.Etag, Seq: d.Seq, Ts: instant(&d.Ts)}
 		body, expiresAt = d.Document, d.ExpiresAt
 	}
 	if expiresAt != nil {

@@ -16,11 +16,13 @@ type Change struct {
 	ID         string `json:"id,omitempty"` // empty of a drop
 	Collection string `json:"collection"`
 	// Document is the version, its bytes unchanged; absent of a delete and a drop, and if Omitted.
-	Document  json.RawMessage `json:"document,omitempty"`
-	Omitted   bool            `json:"documentOmitted,omitempty"` // as of an [Event]
-	Etag      Etag            `json:"etag,omitzero"`             // absent of a delete and a drop
-	Ts        Time            `json:"ts"`                        // when it happened
-	ExpiresAt *Time           `json:"expiresAt,omitempty"`       // absent if the version never expires
+	Document json.RawMessage `json:"document,omitempty"`
+	Omitted  bool            `json:"documentOmitted,omitempty"` // as of an [Event]
+	// Unchanged marks a touch, by a client or for a read: the document is as it was, and is left out.
+	Unchanged bool  `json:"documentUnchanged,omitempty"`
+	Etag      Etag  `json:"etag,omitzero"`       // absent of a delete and a drop
+	Ts        Time  `json:"ts"`                  // when it happened
+	ExpiresAt *Time `json:"expiresAt,omitempty"` // absent if the version never expires
 }
 
 // SettledReply is the reply to a read of "settled": what the stream of events stores up to this sequence
@@ -43,6 +45,9 @@ func (c Change) Encode() []byte {
 	}
 	if c.Omitted {
 		b = append(b, `,"documentOmitted":true`...)
+	}
+	if c.Unchanged {
+		b = append(b, `,"documentUnchanged":true`...)
 	}
 	if c.Etag != 0 {
 		b = appendVersion(b, c.Etag, c.Ts)
