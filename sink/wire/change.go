@@ -30,6 +30,15 @@ type Change struct {
 // if he reads the stream from behind it.
 type SettledReply struct {
 	Settled uint64 `json:"settled"`
+	// Shards are the places in the logs from which Settled follows: the effect of all messages up to them is
+	// committed.
+	Shards []SettledShard `json:"shards,omitempty"`
+}
+
+// SettledShard is a place in the log of a shard.
+type SettledShard struct {
+	Seq       uint64 `json:"seq"`
+	Watermark Time   `json:"watermark"` // log time there
 }
 
 // Encode writes the change as JSON, and does not change the bytes of the document. They must be valid
