@@ -189,14 +189,12 @@ func TestAll_Forward(t *testing.T) {
 	t.Parallel()
 	const documents = 200
 	faults := number(t, "LAPSE_FAULTS", 8)
-	server := harness.StartNATS(t, harness.NATSOptions{Denies: true})
-	operator := asJetStream(t, server, "operator")
-	from, to := wire.DefaultPrefix.EventTransform()
-	if _, err := operator.CreateStream(t.Context(), jetstream.StreamConfig{
-		Name: wire.DefaultPrefix.EventsStream(), Subjects: wire.DefaultPrefix.EventSubjects(), SubjectTransform: &jetstream.SubjectTransformConfig{Source: from, Destination: to},
-	}); err != nil {
-		t.Fatal(err)
-	}
+	w := withShards(t, 1)
+	server, operator, forwarder := w.nats, asJetStream(t, w.nats, "operator"), asJetStream(t, w.nats, "forwarder")
+	w.Configure("orders", `{"defaultTtl":-1}`)
+	w.Want(201, wire.Create, "orders", "first", `{"ttl":1}`)
+	w.mirrored(t, forwarder)
+	w.lapse.Terminate() // the events from here on are those of the test
 	receiver := newHook(t)
 	start := forwarders(t, server, "http://"+receiver.address)
 	all := []*harness.Process{start("forward-1"), start("forward-2")}
@@ -258,7 +256,7 @@ func TestAll_Forward(t *testing.T) {
 	receiver.verify(t, versions)
 	taken, first := receiver.count()
 	t.Logf("%d events, %d faults, %d requests, %d repetitions", first, faults, receiver.requests, taken-first)
-	dead, err := operator.Stream(ctx, wire.DefaultPrefix.DeadStream())
+	dead, err := forwarder.Stream(ctx, wire.DefaultPrefix.DeadStream())
 	if err != nil {
 		t.Fatal(err)
 	}
