@@ -239,7 +239,7 @@ type Archive struct {
 // Help implements [kong.HelpProvider].
 func (Archive) Help() string {
 	return `Each event is a line of JSON (a CloudEvent), in a file for its range of 10,000 sequences of the stream, compressed with gzip. A
-file of over 64 MiB, without the compression, is cut into two for half of the range each. New events are in a file within seconds. A file is replaced as a whole, and a repeated event is in it once. An interrupt (ctrl-C) ends the command.
+file of over 16 MiB, without the compression, is cut into two for half of the range each. New events are in a file within seconds. A file is replaced as a whole, and a repeated event is in it once. An interrupt (ctrl-C) ends the command.
 
 The consumer is named archive-COLLECTION. It remembers what is done, also while no command runs. The files are not
 part of what --forget-within removes: to remove them is up to you.`

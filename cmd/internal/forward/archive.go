@@ -28,7 +28,7 @@ type ArchiveOptions struct {
 	Dir      string
 	Name     string // what the names of files begin with
 	PerFile  uint64 // how many sequences of the stream of events a file is for (10,000)
-	Bytes    int64  // how large a file grows before it is cut, without the compression (64 MiB)
+	Bytes    int64  // how large a file grows before it is cut, without the compression (16 MiB)
 	Messages client.OrderedOptions
 	// Create creates a file beside the one of a name. finish renames it to that, durably, or removes it if
 	// there was an error.
@@ -53,10 +53,22 @@ type archiving struct {
 
 // archived is a message that waits until it is in a file.
 type archived struct {
-	seq  uint64
-	line []byte
-	done chan error // has room
+	seq   uint64
+	event event
+	line  []byte     // of a file; nil if there is an event
+	done  chan error // has room
 }
+
+// text is the line of the message. It is made when it is written, because it takes several copies of the event.
+func (a archived) text() ([]byte, error) {
+	if a.line != nil {
+		return a.line, nil
+	}
+	return line(a.event, a.seq)
+}
+
+// size is about how long the line is.
+func (a archived) size() int { return len(a.line) + len(a.event.data) + 512 }
 
 // Archive writes messages into files until ctx is done: lines of JSON, each a CloudEvent with the extension
 // sequence, in the order of the stream, compressed with gzip. A file is for a range of sequences, which is in its
@@ -66,7 +78,7 @@ type archived struct {
 //
 // It returns nil at the end, an error of the file system, and the errors of [client.Client.Ordered].
 func Archive(ctx context.Context, c *client.Client, prefix wire.Prefix, opts ArchiveOptions) error {
-	opts.PerFile, opts.Bytes = cmp.Or(opts.PerFile, 10_000), cmp.Or(opts.Bytes, 64<<20)
+	opts.PerFile, opts.Bytes = cmp.Or(opts.PerFile, 10_000), cmp.Or(opts.Bytes, 16<<20)
 	js, err := jetstream.New(c.Conn())
 	if err != nil {
 		return err
@@ -96,11 +108,7 @@ func Archive(ctx context.Context, c *client.Client, prefix wire.Prefix, opts Arc
 
 // add hands a message to run, and waits until a file has it.
 func (a *archiving) add(ctx context.Context, msg *client.Ordered) error {
-	line, err := line(event{msg.Header, msg.Data}, msg.Seq)
-	if err != nil {
-		return err
-	}
-	one := archived{msg.Seq, line, make(chan error, 1)}
+	one := archived{seq: msg.Seq, event: event{msg.Header, msg.Data}, done: make(chan error, 1)}
 	select {
 	case a.in <- one:
 	case <-ctx.Done():
@@ -154,7 +162,7 @@ func (a *archiving) collect(ctx context.Context) (batch []archived) {
 	size := 0
 	select {
 	case one := <-a.in:
-		batch, size = append(batch, one), len(one.line)
+		batch, size = append(batch, one), one.size()
 	case <-ctx.Done():
 		return nil
 	}
@@ -167,7 +175,7 @@ func (a *archiving) collect(ctx context.Context) (batch []archived) {
 	for len(batch) < most && size < mostBytes {
 		select {
 		case one := <-a.in:
-			batch, size = append(batch, one), size+len(one.line)
+			batch, size = append(batch, one), size+one.size()
 		case <-end.C:
 			return batch
 		case <-ctx.Done():
@@ -235,7 +243,11 @@ func merge(out io.Writer, old *lines, batch []archived) error {
 				seq, text, err = old.next()
 			}
 		default:
-			if _, err = out.Write(batch[0].line); err == nil && text != nil && seq == batch[0].seq {
+			var line []byte
+			if line, err = batch[0].text(); err == nil {
+				_, err = out.Write(line)
+			}
+			if err == nil && text != nil && seq == batch[0].seq {
 				seq, text, err = old.next()
 			}
 			batch = batch[1:]
