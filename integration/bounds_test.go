@@ -21,8 +21,8 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// costs measures what a lapse process, with both servers inside, takes while clients do the worst that they may. The most
-// is in MiB, beyond what it has had before.
+// costs measures what a lapse process, with both servers inside, takes while clients do the worst that they may. The
+// most is in MiB, beyond what it has had before.
 func costs(t *testing.T, w *world, what string, most int64, act func()) {
 	t.Helper()
 	if err := w.lapse.ForgetPeak(); err != nil {
@@ -224,7 +224,8 @@ func TestAll_Bounds_Touches(t *testing.T) {
 	}
 }
 
-// A client of the embedded NATS server publishes on subjects of 3.8 KB, and another one subscribes to as much as it may.
+// A client of the embedded NATS server publishes on subjects of 3.8 KB, and another one subscribes to as much as it
+// may.
 //
 // It fails if the server takes such subjects, or any number of subscriptions.
 func TestAll_Bounds_Subjects(t *testing.T) {

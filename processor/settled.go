@@ -15,8 +15,8 @@ import (
 )
 
 // Settled is a sequence of the stream of events, and a place in the log of each shard. Whatever the stream stores up to
-// it, and whatever follows from messages up to these places, is committed: a reader of the documents sees its effect. The
-// places are those of the checkpoints, so they are about a second old.
+// it, and whatever follows from messages up to these places, is committed: a reader of the documents sees its effect.
+// The places are those of the checkpoints, so they are about a second old.
 func Settled(ctx context.Context, nc *nats.Conn, prefix wire.Prefix, shards int) (reply wire.SettledReply, err error) {
 	js, err := jetstream.New(nc)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 // TestG3_SettledIsCommitted: what is published and not committed is behind the settled place, and so a watch
 // that reads the documents, which have no trace of it yet, gets it. Once it is committed, the place moves on.
 //
-// It fails if the place is the end of the stream, or that of a shard that is further on than another; or if the place in
-// the log is behind a message that is not committed.
+// It fails if the place is the end of the stream, or that of a shard that is further on than another; or if the place
+// in the log is behind a message that is not committed.
 func TestG3_SettledIsCommitted(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		var log wire.SettledShard

@@ -29,9 +29,9 @@ type Sliding struct {
 // slideKey is known to this process alone.
 var slideKey = []byte(rand.Text())
 
-// slideID is the message id of a touch of a version. By it the log takes one from this process, however often that reads
-// the version before the touch is applied. Nobody else can compute it: a client that knew it could use it up with a
-// write of its own, and the document of another client would expire.
+// slideID is the message id of a touch of a version. By it the log takes one from this process, however often that
+// reads the version before the touch is applied. Nobody else can compute it: a client that knew it could use it up with
+// a write of its own, and the document of another client would expire.
 func slideID(etag string) string {
 	h := hmac.New(sha256.New, slideKey)
 	h.Write([]byte(etag))

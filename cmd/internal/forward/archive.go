@@ -206,8 +206,8 @@ func behind(batch []archived, seq uint64) int {
 	return n
 }
 
-// rewrite writes a file anew: the lines that it has and the messages of a batch, merged in the order of their sequences.
-// Of the file it holds one line at a time. It returns the bytes of all lines.
+// rewrite writes a file anew: the lines that it has and the messages of a batch, merged in the order of their
+// sequences. Of the file it holds one line at a time. It returns the bytes of all lines.
 func (a *archiving) rewrite(r span, batch []archived) (size int64, err error) {
 	name := a.name(r)
 	old, err := openLines(name)

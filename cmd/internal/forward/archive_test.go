@@ -179,11 +179,12 @@ func TestF4_ArchiveHoldsALine(t *testing.T) {
 	}
 }
 
-// TestF4_FilesByBytes: a file that grows too large is cut, so no file has much more than so many bytes, whatever the size
-// of events. In whatever order these come, they make the same files. A cut that a crash has interrupted is gone on with.
+// TestF4_FilesByBytes: a file that grows too large is cut, so no file has much more than so many bytes, whatever the
+// size of events. In whatever order these come, they make the same files. A cut that a crash has interrupted is gone on
+// with.
 //
-// It fails if a file is cut by sequences alone; if the place of a cut depends on the order; or if a line is lost, or is in
-// two files, after the crash.
+// It fails if a file is cut by sequences alone; if the place of a cut depends on the order; or if a line is lost, or is
+// in two files, after the crash.
 func TestF4_FilesByBytes(t *testing.T) {
 	const lines, size = 300, 4 << 10
 	body := strings.Repeat("x", size)

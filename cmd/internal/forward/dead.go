@@ -153,8 +153,8 @@ func ListDead(ctx context.Context, c *client.Client, prefix wire.Prefix, durable
 	return d.each(ctx, f)
 }
 
-// Resend posts each dead letter once, and removes those that the receiver takes. Behind one that it does not take, those
-// about the same document are left.
+// Resend posts each dead letter once, and removes those that the receiver takes. Behind one that it does not take,
+// those about the same document are left.
 func Resend(ctx context.Context, c *client.Client, prefix wire.Prefix, opts Options) (sent, left int, err error) {
 	f, err := open(ctx, c, prefix, opts)
 	if err != nil {

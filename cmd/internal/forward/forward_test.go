@@ -329,10 +329,11 @@ func TestF1F2_Deliveries(t *testing.T) {
 }
 
 // TestF2_ParkedDocuments: documents that the receiver refuses are more than there is room for. After some attempts they
-// are parked, and all others get through. Events of a parked document go behind its dead letter, also in another process,
-// and when that was sent again the next one is posted.
+// are parked, and all others get through. Events of a parked document go behind its dead letter, also in another
+// process, and when that was sent again the next one is posted.
 //
-// It fails if others wait until the refused documents are given up, or if an event overtakes its document's dead letter.
+// It fails if others wait until the refused documents are given up, or if an event overtakes its document's dead
+// letter.
 func TestF2_ParkedDocuments(t *testing.T) {
 	t.Parallel()
 	mended := false

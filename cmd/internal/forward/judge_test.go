@@ -7,8 +7,8 @@ import (
 	"github.com/seed18712806/lapse/sink/client"
 )
 
-// TestGiveUpAfter: a message that the receiver calls wrong is tried for minutes, and so is one that it does not take while
-// it takes others. Any other one is tried for as long as the user wants: the receiver is down, or busy.
+// TestGiveUpAfter: a message that the receiver calls wrong is tried for minutes, and so is one that it does not take
+// while it takes others. Any other one is tried for as long as the user wants: the receiver is down, or busy.
 //
 // It fails if an outage of the receiver gives messages up, or if one message is tried for a day beside others.
 func TestGiveUpAfter(t *testing.T) {

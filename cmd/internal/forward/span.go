@@ -67,8 +67,8 @@ func (a *archiving) isCut(r span) bool {
 	return false
 }
 
-// cut moves the lines of a file into files for the halves of its range. It merges them with what these have, so it may be
-// repeated after a crash.
+// cut moves the lines of a file into files for the halves of its range. It merges them with what these have, so it may
+// be repeated after a crash.
 func (a *archiving) cut(r span) error {
 	name := a.name(r)
 	lines, err := openLines(name)

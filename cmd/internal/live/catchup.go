@@ -36,8 +36,8 @@ func (h *Hub) filter(t topic) string {
 // all is the subject that matches all messages of a kind.
 func (h *Hub) all(kind Kind) string { return string(h.prefix) + "." + string(kind) + ".>" }
 
-// catchUp sends what the client's topic has behind its position, until the ring has all that follows. The client holds a
-// batch, from before it is read until it is sent.
+// catchUp sends what the client's topic has behind its position, until the ring has all that follows. The client holds
+// a batch, from before it is read until it is sent.
 func (s *stream) catchUp(ctx context.Context) error {
 	defer func() { _ = s.hold.Bytes(s.held()) }() // to give back cannot fail
 	for {

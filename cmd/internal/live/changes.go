@@ -17,8 +17,8 @@ import (
 const pageHeld = 4 << 20
 
 // Changes sends the changes of a collection until the connection ends, and says why it did. It returns an error only if
-// nothing was sent. Unless the stream has all behind req.After, it begins with the documents as they are. While it reads
-// them, the client holds a page of them.
+// nothing was sent. Unless the stream has all behind req.After, it begins with the documents as they are. While it
+// reads them, the client holds a page of them.
 func (h *Hub) Changes(w http.ResponseWriter, r *http.Request, c *client.Client, req Request, hold *access.Hold) (Reason, error) {
 	req.Kind = Changed
 	s := &stream{hub: h, topic: req.topic(), hold: hold, w: w, rc: http.NewResponseController(w)}

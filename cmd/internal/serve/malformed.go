@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// malformed counts messages whose headers cannot be read. It logs the first one alone: any client can send as many as it
-// likes.
+// malformed counts messages whose headers cannot be read. It logs the first one alone: any client can send as many as
+// it likes.
 type malformed struct {
 	prometheus.Counter
 	once sync.Once

@@ -16,8 +16,8 @@ const (
 	leastEventsBytes = 16 << 20
 )
 
-// noRoom are the codes of NATS where it has no room for the bound of a stream, which it reserves: insufficient resources,
-// insufficient storage, and no server of a cluster that has it.
+// noRoom are the codes of NATS where it has no room for the bound of a stream, which it reserves: insufficient
+// resources, insufficient storage, and no server of a cluster that has it.
 var noRoom = []jetstream.ErrorCode{10023, 10047, 10005}
 
 // create creates a stream. If its bound of bytes is a default, it is halved until NATS has room for it.
@@ -34,8 +34,8 @@ func create(ctx context.Context, js jetstream.JetStream, want jetstream.StreamCo
 	}
 }
 
-// CheckSize returns an error if a stream has 80 % of the bytes that it may have. It removes its oldest messages then, soon
-// before their age.
+// CheckSize returns an error if a stream has 80 % of the bytes that it may have. It removes its oldest messages then,
+// soon before their age.
 func CheckSize(info *jetstream.StreamInfo) error {
 	size, most := info.State.Bytes, info.Config.MaxBytes
 	if most <= 0 || size < uint64(most)/10*8 {
