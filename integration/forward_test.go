@@ -189,15 +189,12 @@ func TestAll_Forward(t *testing.T) {
 	t.Parallel()
 	const documents = 200
 	faults := number(t, "LAPSE_FAULTS", 8)
-	server := harness.StartNATS(t, harness.NATSOptions{Denies: true})
-	operator := asJetStream(t, server, "operator")
-	from, to := wire.DefaultPrefix.EventTransform()
-	if _, err := operator.CreateStream(t.Context(), jetstream.StreamConfig{
-		Name: wire.DefaultPrefix.EventsStream(), Subjects: wire.DefaultPrefix.EventSubjects(), SubjectTransform: &jetstream.SubjectTransformConfig{Source: from, Destination: to},
-	}); err != nil {
-		t.Fatal(err)
-	}
-	there := mirrorFor(t, operator, "FORWARD")
+	w := withShards(t, 1)
+	server, operator, forwarder := w.nats, asJetStream(t, w.nats, "operator"), asJetStream(t, w.nats, "forwarder")
+	w.Configure("orders", `{"defaultTtl":-1}`)
+	w.Want(201, wire.Create, "orders", "first", `{"ttl":1}`)
+	w.mirrored(t, forwarder)
+	w.lapse.Terminate() // the events from here on are those of the test
 	receiver := newHook(t)
 	start := forwarders(t, server, "http://"+receiver.address)
 	all := []*harness.Process{start("forward-1"), start("forward-2")}
@@ -259,36 +256,13 @@ func TestAll_Forward(t *testing.T) {
 	receiver.verify(t, versions)
 	taken, first := receiver.count()
 	t.Logf("%d events, %d faults, %d requests, %d repetitions", first, faults, receiver.requests, taken-first)
-	dead, err := there.Stream(ctx, wire.DefaultPrefix.DeadStream())
+	dead, err := forwarder.Stream(ctx, wire.DefaultPrefix.DeadStream())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n := dead.CachedInfo().State.Msgs; n != 0 {
 		t.Errorf("%d events are given up", n)
 	}
-}
-
-// mirrorFor makes the mirror of the events that lapse keeps in an account, and returns the JetStream of that account.
-func mirrorFor(t *testing.T, js jetstream.JetStream, account string) jetstream.JetStream {
-	t.Helper()
-	there, err := jetstream.NewWithDomain(js.Conn(), account, jetstream.WithDefaultTimeout(harness.Limit))
-	if err != nil {
-		t.Fatal(err)
-	}
-	name, consumer, deliver := wire.DefaultPrefix.EventsStream(), "readers-"+account, wire.DefaultPrefix.Readers(account)
-	if _, err := js.CreatePushConsumer(t.Context(), name, jetstream.ConsumerConfig{
-		Durable: consumer, DeliverSubject: deliver, AckPolicy: jetstream.AckFlowControlPolicy, FlowControl: true,
-		IdleHeartbeat: time.Second, MaxAckPending: 1000,
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := there.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Mirror: &jetstream.StreamSource{
-		Name: name, External: &jetstream.ExternalStream{APIPrefix: "$JS.LAPSE.API"},
-		Consumer: &jetstream.StreamConsumerSource{Name: consumer, DeliverSubject: deliver},
-	}}); err != nil {
-		t.Fatal(err)
-	}
-	return there
 }
 
 // forwarders returns what starts a process of lapse forward, as the role that deploy/ has for it.

@@ -74,7 +74,7 @@ keep the mirrors              pub $JS.READERS.API.STREAM.INFO.LAPSE_EVENTS     n
                               pub $JS.FORWARD.API.STREAM.UPDATE.LAPSE_EVENTS   no          no     no        yes   yes      -
                               pub $JS.READERS.API.STREAM.DELETE.LAPSE_EVENTS   no          no     no        no    yes      -
                               pub $JS.FORWARD.API.STREAM.CREATE.OTHER          no          no     no        no    yes      -
-store dead letters            pub lapse.dead.forward-orders                    no          no     yes       no    yes      -
+store dead letters            pub lapse.dead.forward-orders.x                  no          no     yes       no    yes      -
 look at the dead letters      pub $JS.API.STREAM.INFO.LAPSE_DEAD               no          no     yes       yes   yes      -
                               pub $JS.API.STREAM.CREATE.LAPSE_DEAD             no          no     yes       yes   yes      -
                               pub $JS.API.STREAM.MSG.GET.LAPSE_DEAD            no          no     yes       yes   yes      -

@@ -122,12 +122,12 @@ func testAForwarderReachesItsAccountAlone(t *testing.T, shards int) {
 	log := w.Prefix.Log(0, shards).Stream()
 	lapse := &jetstream.ExternalStream{APIPrefix: "$JS.LAPSE.API", DeliverPrefix: "lapse.dead"}
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
-		Name: w.Prefix.DeadStream(), Subjects: []string{"lapse.dead.*"}, RePublish: &jetstream.RePublish{Source: "lapse.dead.x", Destination: "lapse.write.delete.orders.stays"},
+		Name: w.Prefix.DeadStream(), Subjects: []string{"lapse.dead.*.*"}, RePublish: &jetstream.RePublish{Source: "lapse.dead.x.x", Destination: "lapse.write.delete.orders.stays"},
 		Sources: []*jetstream.StreamSource{{Name: log}, {Name: log, External: lapse}, {Name: "LAPSE_CONFIG", External: lapse}, {Name: w.Prefix.EventsStream()}},
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.Publish(t.Context(), "lapse.dead.x", nil); err != nil { // which is published again as the delete
+	if _, err := js.Publish(t.Context(), "lapse.dead.x.x", nil); err != nil { // which is published again as the delete
 		t.Fatal(err)
 	}
 	harness.Until(t, harness.Limit, "the source of its own account has come", func(ctx context.Context) error {

@@ -49,13 +49,14 @@ var (
 	problemBehind   = health.Problem{Name: "behind", Advice: "Wait while the lag falls. If it grows, writes come faster than lapse applies them."}
 	problemReaders  = health.Problem{Name: "readers", Advice: "Do what the reason says, in the account that it names. Only the readers of that account are harmed.", Minor: true}
 	problemConsumer = health.Problem{Name: "consumers", Advice: "Delete consumers that nobody uses, or set max_consumers of the account to more."}
+	problemSize     = health.Problem{Name: "size of events", Advice: "Set --events-max-bytes to more, or --events-max-age to less. Find out who makes so many events.", Minor: true}
 	problemForget   = health.Problem{Name: "forgetting", Advice: "Let lapse take snapshots, and let Redis rewrite its files."}
 )
 
 // forgetProblems drops the problems of a processor that has ended.
 func (p *Processor) forgetProblems() {
 	p.opts.Health.Forget(shard.ProblemLog, shard.ProblemClock, shard.ProblemClockBehind, shard.ProblemTick, shard.ProblemCheckpoints, shard.ProblemShard, problemNATS, problemAppend, problemEvents, problemMapping, problemConfigs,
-		problemRedis, problemEviction, problemDenied, problemOverdue, problemSlow, problemBehind, problemReaders, problemConsumer, problemForget, region.ProblemRegion)
+		problemRedis, problemEviction, problemDenied, problemOverdue, problemSlow, problemBehind, problemReaders, problemConsumer, problemSize, problemForget, region.ProblemRegion)
 }
 
 // monitor finds out whether writes, events and reads can go on, although no client shows
@@ -287,6 +288,7 @@ func (m *monitor) streamsThere(ctx context.Context) error {
 		return err
 	}
 	m.session.sizes.streams.Store(&[]*jetstream.StreamInfo{info, eventsInfo})
+	m.set(ctx, problemSize, streams.CheckSize(eventsInfo))
 	if account, err := m.js.AccountInfo(ctx); err == nil {
 		m.set(ctx, problemConsumer, streams.CheckConsumers(eventsInfo, account))
 	}

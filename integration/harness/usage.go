@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -26,9 +27,20 @@ func (p *Process) Peak() int64 {
 	if err != nil {
 		return 0
 	}
-	_, peak, _ := strings.Cut(string(text), "VmHWM:")
+	_, peak, found := strings.Cut(string(text), "VmHWM:")
+	if !found { // it has just ended
+		return 0
+	}
 	kilobytes, _ := strconv.ParseInt(strings.Fields(peak)[0], 10, 64)
 	return kilobytes << 10
+}
+
+// ForgetPeak lets Peak begin anew.
+func (p *Process) ForgetPeak() error {
+	if !p.Running() {
+		return errors.New("the process does not run")
+	}
+	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.running.cmd.Process.Pid), []byte("5"), 0)
 }
 
 // ResidentOf returns the resident memory of any process in bytes; 0 if it does not run.

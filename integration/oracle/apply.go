@@ -87,8 +87,18 @@ func (m *Model) write(msg Message, rest string) {
 		outcome.Warning = "TTL is off in collection " + collection // and more
 	}
 	m.Outcomes[msg.Seq] = outcome
+	if header(msg, "Lapse-Slide") != "" && outcome.ExpiresAt != nil && !firstInTTL(old.Begin, m.now, *outcome.ExpiresAt) {
+		return
+	}
 	kind := map[bool]string{false: "created", true: "updated"}[exists]
-	m.change(m.collections[collection], Change{Name: name, Document: next, Kind: kind, ExpiresAt: outcome.ExpiresAt})
+	m.change(m.collections[collection], Change{Name: name, Document: next, Kind: kind, Touched: wire.Op(op) == wire.Touch, ExpiresAt: outcome.ExpiresAt})
+}
+
+// firstInTTL reports whether a renewal for a read is the first in a TTL, where time is divided into such: that one is
+// published.
+func firstInTTL(before, now, deadline wire.Time) bool {
+	length := max(deadline-now, 1)
+	return before/length < now/length
 }
 
 // unmet returns the code if the present version, which may not exist, does not let an operation take

@@ -13,6 +13,7 @@ type Change struct {
 	Name             // without an id of a drop
 	Document         // its etag is the sequence of the write or the drop
 	Kind      string // created, updated, deleted or dropped
+	Touched   bool   // the write has renewed the clock alone: the message has no document
 	Bare      bool   // the message has no document
 	ExpiresAt *wire.Time
 }
@@ -30,7 +31,7 @@ func (m *Model) change(in Collection, c Change) {
 	if !in.Changes {
 		return
 	}
-	c.Bare = in.Bare
+	c.Bare = in.Bare || c.Touched
 	m.Changes = append(m.Changes, c)
 	m.outputs[c.Name] = append(m.outputs[c.Name], changeOf(c.ID()))
 	if len(m.notices[c.Name]) > 0 {
@@ -98,6 +99,9 @@ func (c Change) compareBody(compare func(what string, got, want any), body []byt
 	case wanted["etag"] == nil:
 	case c.Bare:
 		wanted["documentOmitted"] = true
+		if c.Touched {
+			wanted["documentUnchanged"] = true
+		}
 	case !c.sameBody(document, bytes.TrimSpace(c.Body)):
 		compare("document", abbreviate(document), abbreviate(c.Body))
 		fallthrough

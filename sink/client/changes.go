@@ -23,96 +23,145 @@ type Changed struct {
 // ErrNoChanges: the collection does not publish its changes.
 var ErrNoChanges = errors.New("the collection does not publish its changes")
 
-// current is the state with which a watch of changes began. Up to end, the stream has messages from
-// before it.
-type current struct {
-	end    uint64
-	listed map[string]wire.Etag
+// State is a collection as it is when its changes begin. It has places in the logs, and the etags of those documents
+// alone that were written behind them, while all were being read.
+type State struct {
+	After uint64 // where the changes begin: what the stream of events stores up to it is in the documents
+	End   uint64 // behind it come only changes that the documents do not have
+
+	collection string
+	shards     []wire.SettledShard
+	written    map[string]wire.Etag
+	held       int64
 }
 
-// sendCurrent calls f with each document that there is now, and at last says that these are all. after is a
-// place in the stream: what it stores up to there is in the documents. It is asked for before they are
-// read, because lapse publishes a change before it commits that.
-func (c *Client) sendCurrent(ctx context.Context, opts WatchOptions, stream jetstream.Stream, f func(Notification) error) (after uint64, now current, err error) {
-	config, err := c.Config(ctx, opts.Collection)
+// writtenHeld is about how many bytes a document of State takes, beside its id.
+const writtenHeld = 64
+
+// Held is about how many bytes the state takes.
+func (s *State) Held() int64 { return s.held }
+
+// Documents calls f with all documents of a collection that publishes its changes, or with one of them, a page at a
+// time, and returns the state that they are. held is about how many bytes that takes so far.
+//
+// After is asked for before the documents are read, because lapse publishes a change before it commits that.
+func (c *Client) Documents(ctx context.Context, collection, id string, f func(page []wire.Document, held int64) error) (s State, err error) {
+	config, err := c.Config(ctx, collection)
 	if err == nil && !config.Changes {
-		err = fmt.Errorf("%s: %w: set its property changes (lapse config %s --changes)", opts.Collection, ErrNoChanges, opts.Collection)
+		err = fmt.Errorf("%s: %w: set its property changes (lapse config %s --changes)", collection, ErrNoChanges, collection)
 	}
 	if err != nil {
-		return 0, now, err
+		return s, err
 	}
-	settled, err := read[wire.SettledReply](ctx, c, "settled", opts.Collection, nil)
+	settled, err := read[wire.SettledReply](ctx, c, "settled", collection, nil)
 	if err != nil {
-		return 0, now, err
+		return s, err
 	}
-	now.listed = make(map[string]wire.Etag)
-	send := func(documents ...wire.Document) error {
-		for i := range documents {
-			now.listed[documents[i].ID] = documents[i].Etag
-			if err := f(Notification{Document: &documents[i]}); err != nil {
-				return err
-			}
+	s = State{collection: collection, shards: settled.Shards, written: make(map[string]wire.Etag)}
+	err = c.pages(ctx, collection, id, func(page []wire.Document) error {
+		for i := range page {
+			s.note(&page[i])
 		}
-		return nil
+		return f(page, s.held)
+	})
+	if err != nil {
+		return s, err
 	}
-	if opts.ID != "" {
-		d, err := c.Get(ctx, opts.Collection, opts.ID)
-		if missing := (*ReadError)(nil); err == nil {
-			err = send(d)
-		} else if errors.As(err, &missing) && missing.Code == wire.StatusNotFound {
-			err = nil
+	within, cancel := c.l.Within(ctx, streamInfoAPI+c.l.Prefix.EventsStream())
+	defer cancel()
+	stream, err := c.l.JS.Stream(within, c.l.Prefix.EventsStream())
+	if err != nil {
+		return s, c.l.StreamError("look up the stream "+c.l.Prefix.EventsStream(), "", err)
+	}
+	later, err := read[wire.SettledReply](ctx, c, "settled", collection, nil)
+	if err != nil {
+		return s, err
+	}
+	last := stream.CachedInfo().State.LastSeq
+	s.End = max(last, later.Settled)     // a mirror may be behind the documents
+	s.After = min(settled.Settled, last) // the stream may have lost its end since
+	return s, nil
+}
+
+// pages calls f with the documents of a collection, or with one of them if it is there.
+func (c *Client) pages(ctx context.Context, collection, id string, f func([]wire.Document) error) error {
+	if id != "" {
+		d, err := c.Get(ctx, collection, id)
+		if missing := (*ReadError)(nil); errors.As(err, &missing) && missing.Code == wire.StatusNotFound {
+			return nil
 		}
 		if err != nil {
-			return 0, now, err
+			return err
 		}
-	} else {
-		for request := (wire.ListRequest{}); ; {
-			page, err := c.List(ctx, opts.Collection, request)
-			if err == nil {
-				err = send(page.Documents...)
-			}
-			if err != nil {
-				return 0, now, err
-			}
-			if request.Continuation = page.Continuation; page.Continuation == "" {
-				break
-			}
+		return f([]wire.Document{d})
+	}
+	for request := (wire.ListRequest{}); ; {
+		page, err := c.List(ctx, collection, request)
+		if err == nil {
+			err = f(page.Documents)
 		}
+		if err != nil || page.Continuation == "" {
+			return err
+		}
+		request.Continuation = page.Continuation
 	}
-	info, err := stream.Info(ctx)
-	if err != nil {
-		return 0, now, c.l.StreamError("look up the stream "+c.l.Prefix.EventsStream(), "", err)
-	}
-	later, err := read[wire.SettledReply](ctx, c, "settled", opts.Collection, nil)
-	if err != nil {
-		return 0, now, err
-	}
-	now.end = max(info.State.LastSeq, later.Settled) // a mirror may be behind the documents
-	after = min(settled.Settled, info.State.LastSeq) // the stream may have lost its end since
-	return after, now, f(Notification{Seq: after, Current: true})
 }
 
-// has reports whether a message is about a version before one that the state had. All messages about a
-// document name sequences of one log.
-func (s *current) has(n Notification) bool {
-	if s.listed == nil {
+// place is that in the log of a document; of the first shard, which publishes drops, without an id. It is zero if it is
+// not known: then each document counts as written behind it.
+func (s *State) place(id string) wire.SettledShard {
+	switch n := len(s.shards); {
+	case n == 0:
+		return wire.SettledShard{}
+	case id == "":
+		return s.shards[0]
+	default:
+		return s.shards[wire.ShardOf(n, s.collection, wire.EscapeID(id))]
+	}
+}
+
+// note notes a document that was read, if it was written behind the place, or in the same millisecond.
+func (s *State) note(d *wire.Document) {
+	if p := s.place(d.ID); uint64(d.Etag) > p.Seq || d.Ts >= p.Watermark {
+		s.written[d.ID] = d.Etag
+		s.held += int64(len(d.ID)) + writtenHeld
+	}
+}
+
+// About is what a message of the stream of events is about.
+type About struct {
+	ID  string
+	Seq uint64 // of a change or a drop: the log sequence of the write; of others 0
+	// The version that has expired, or will, and the instant at which the message was due.
+	Etag wire.Etag
+	At   wire.Time
+}
+
+// Has reports whether the state has the effect of a message at a sequence of the stream.
+func (s *State) Has(seq uint64, m About) bool {
+	if s == nil || seq > s.End {
 		return false
 	}
-	if n.Seq > s.end {
-		s.listed = nil // the rest is from after it
-		return false
+	p := s.place(m.ID)
+	if m.Seq != 0 {
+		return m.Seq <= max(p.Seq, uint64(s.written[m.ID]))
 	}
+	return m.At < p.Watermark || m.Etag < s.written[m.ID]
+}
+
+// about is what a notification is about; zero of a rejection, which no state has.
+func (n Notification) about() About {
 	switch {
 	case n.Changed != nil:
-		return n.Changed.Seq <= uint64(s.listed[n.Changed.ID])
+		return About{ID: n.Changed.ID, Seq: n.Changed.Seq}
 	case n.Expired != nil:
-		return n.Expired.Etag < s.listed[n.Expired.ID]
+		return About{ID: n.Expired.ID, Etag: n.Expired.Etag, At: n.Expired.ExpiredAt}
 	case n.Due != nil:
-		return n.Due.Etag < s.listed[n.Due.ID]
+		return About{ID: n.Due.ID, Etag: n.Due.Etag, At: n.Due.DueAt}
 	case n.Expiring != nil:
-		return n.Expiring.Etag < s.listed[n.Expiring.ID]
+		return About{ID: n.Expiring.ID, Etag: n.Expiring.Etag, At: n.Expiring.At()}
 	}
-	return false
+	return About{}
 }
 
 // readChanged reads the message about a change.
@@ -144,9 +193,11 @@ const (
 type Change[T any] struct {
 	Kind    ChangeKind
 	ID      string
-	Value   T         // of Stored, Created, Updated and Expires; the zero value if Omitted
-	Omitted bool      // as in [Expired]
-	Etag    wire.Etag // of the version
+	Value   T    // of Stored, Created, Updated and Expires; the zero value if Omitted
+	Omitted bool // as in [Expired]; true also if Unchanged
+	// Unchanged marks a touch, by a client or for a read: the document is as it was.
+	Unchanged bool
+	Etag      wire.Etag // of the version
 	// Seq is the log sequence of the write or the drop; 0 of Stored and Current. With a drop those documents
 	// are gone whose etag is smaller; with several shards, those whose Ts is earlier.
 	Seq       uint64
@@ -160,7 +211,7 @@ type Change[T any] struct {
 // the log. A document that is gone may come once more after Current, with its end after it. It returns
 // [ErrNoChanges] unless the collection has Config.Changes.
 //
-// While it reads the documents, it keeps their ids and etags in memory.
+// It keeps the ids and etags of those documents in memory that are written while it reads them all.
 func (o *Collection[T]) Watch(ctx context.Context, handle func(Change[T]) error) error {
 	return o.wrap("", o.c.Watch(ctx, WatchOptions{Collection: o.name, Changes: true}, func(n Notification) error {
 		change, err := newChange[T](n)
@@ -191,7 +242,7 @@ func newChange[T any](n Notification) (c Change[T], err error) {
 		body = d.Document
 	default:
 		d := n.Changed
-		c = Change[T]{Kind: ChangeKind(d.Kind()), ID: d.ID, Omitted: d.Omitted, Etag: d.Etag, Seq: d.Seq, Ts: instant(&d.Ts)}
+		c = Change[T]{Kind: ChangeKind(d.Kind()), ID: d.ID, Omitted: d.Omitted, Unchanged: d.Unchanged, Etag: d.Etag, Seq: d.Seq, Ts: instant(&d.Ts)}
 		body, expiresAt = d.Document, d.ExpiresAt
 	}
 	if expiresAt != nil {

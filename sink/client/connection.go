@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -35,6 +36,7 @@ func connect(opts Options) (*connection, error) {
 		notice = func(string) {}
 	}
 	denials := &denials{}
+	var malformed sync.Once
 	options := []nats.Option{
 		nats.Name("lapse client"),
 		nats.Timeout(opts.Timeout),
@@ -50,7 +52,11 @@ func connect(opts Options) (*connection, error) {
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) { notice("connected again to " + credentials.RedactURLs(nc.ConnectedUrl())) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			if !denials.handle(err) {
+			switch {
+			case denials.handle(err):
+			case errors.Is(err, nats.ErrBadHeaderMsg): // any client can send as many as it likes
+				malformed.Do(func() { notice("a message has headers that cannot be read, and is dropped; so are others like it") })
+			default:
 				notice(err.Error())
 			}
 		}),

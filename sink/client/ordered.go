@@ -46,8 +46,19 @@ type Ordered struct {
 	Stripe  int    // its consumer, from 0
 	Behind  uint64 // how many messages of its stripe had not been delivered when it was
 
+	of    *stripe
 	msg   jetstream.Msg // its newest delivery, which is the one to acknowledge
 	again bool          // it was delivered before
+}
+
+// Full reports whether its stripe holds as many messages as it may, so that no others come until some are done.
+func (m *Ordered) Full() bool {
+	if m.of == nil {
+		return false
+	}
+	m.of.mu.Lock()
+	defer m.of.mu.Unlock()
+	return len(m.of.held) >= m.of.opts.MaxPending
 }
 
 // document tells which document a message is about.

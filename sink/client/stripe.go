@@ -248,7 +248,7 @@ func (n *stripe) receive(msg jetstream.Msg, began time.Time) {
 	header := msg.Headers()
 	header.Del("Nats-Pin-Id")
 	m := &Ordered{
-		Subject: msg.Subject(), Header: header, Data: msg.Data(), Seq: meta.Sequence.Stream, Stripe: n.number, Behind: meta.NumPending, msg: msg, again: again,
+		Subject: msg.Subject(), Header: header, Data: msg.Data(), Seq: meta.Sequence.Stream, Stripe: n.number, Behind: meta.NumPending, of: n, msg: msg, again: again,
 	}
 	n.held[m.Seq] = m
 	n.waiting = append(n.waiting, m)

@@ -106,13 +106,12 @@ func (c *Client) Watch(ctx context.Context, opts WatchOptions, f func(Notificati
 		InactiveThreshold: consumerIdle,
 	}
 	opts.begin(&config, stream.CachedInfo())
-	var now current
+	var state *State
 	if opts.Changes && opts.Since == nil && !reachesBack(opts.After, stream.CachedInfo().State) {
-		after, state, err := c.sendCurrent(ctx, opts, stream, f)
-		if err != nil || ctx.Err() != nil {
+		if state, err = c.sendState(ctx, opts, f); err != nil || ctx.Err() != nil {
 			return c.ended(ctx, err)
 		}
-		now, config.OptStartSeq = state, after+1
+		config.OptStartSeq = state.After + 1
 	}
 	making, cancel := c.l.Within(ctx, streamInfoAPI+name) // the documents may have taken long
 	defer cancel()
@@ -130,10 +129,13 @@ func (c *Client) Watch(ctx context.Context, opts WatchOptions, f func(Notificati
 		opts.Watching(subjects)
 	}
 	err = c.follow(ctx, messages, func(n Notification) error {
-		if opts.selects(n) && !now.has(n) {
-			return f(n)
+		if state != nil && n.Seq > state.End {
+			state = nil // the rest is from after it
 		}
-		return nil
+		if n.Rejected == nil && state.Has(n.Seq, n.about()) || !opts.selects(n) {
+			return nil
+		}
+		return f(n)
 	})
 	// Stop waits while the library replaces the consumer, which may take as long as the server
 	// is away: so Watch does not wait for it without limit.
@@ -148,6 +150,22 @@ func (c *Client) Watch(ctx context.Context, opts WatchOptions, f func(Notificati
 	case <-time.After(deleteWithin):
 	}
 	return err
+}
+
+// sendState calls f with each document that there is now, and at last says that these are all.
+func (c *Client) sendState(ctx context.Context, opts WatchOptions, f func(Notification) error) (*State, error) {
+	state, err := c.Documents(ctx, opts.Collection, opts.ID, func(page []wire.Document, _ int64) error {
+		for i := range page {
+			if err := f(Notification{Document: &page[i]}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &state, f(Notification{Seq: state.After, Current: true})
 }
 
 // begin sets where in the stream a consumer begins.

@@ -37,6 +37,7 @@ func TestChangesToTheByte(t *testing.T) {
 		body          string
 	}{
 		{wire.TypeCreated, version, subject, token + "/42/changed", begin + `,"document":{ "a" : "<&>" },"etag":"42","ts":"2026-09-21T14:13:20.123Z","expiresAt":"2026-09-21T14:15:20.123Z"}`},
+		{wire.TypeUpdated, wire.Change{ID: version.ID, Collection: "orders", Omitted: true, Unchanged: true, Etag: 42, Ts: version.Ts}, subject, token + "/42/changed", begin + `,"documentOmitted":true,"documentUnchanged":true,"etag":"42","ts":"2026-09-21T14:13:20.123Z"}`},
 		{wire.TypeUpdated, wire.Change{ID: version.ID, Collection: "orders", Omitted: true, Etag: 42, Ts: version.Ts}, subject, token + "/42/changed", begin + `,"documentOmitted":true,"etag":"42","ts":"2026-09-21T14:13:20.123Z"}`},
 		{wire.TypeDeleted, wire.Change{ID: version.ID, Collection: "orders", Ts: version.Ts}, subject, token + "/42/changed", begin + `,"ts":"2026-09-21T14:13:20.123Z"}`},
 		{wire.TypeDropped, wire.Change{Collection: "orders", Ts: version.Ts}, "lapse.changed.orders", "42/dropped", `{"collection":"orders","ts":"2026-09-21T14:13:20.123Z"}`},

@@ -152,11 +152,11 @@ func settled(ctx context.Context, s *Service, _ []string, body []byte) (*nats.Ms
 	if s.opts.Settled == nil {
 		return nil, fmt.Errorf("%w: this process cannot tell", sink.ErrUnavailable)
 	}
-	n, err := s.opts.Settled(ctx)
+	reply, err := s.opts.Settled(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", sink.ErrUnavailable, err)
 	}
-	return encode(wire.SettledReply{Settled: n})
+	return encode(reply)
 }
 
 func collections(ctx context.Context, s *Service, _ []string, body []byte) (*nats.Msg, error) {

@@ -51,8 +51,8 @@ type Options struct {
 	Timeout     time.Duration         // of one request, from the moment at which the service begins to answer it; DefaultTimeout
 	Metrics     prometheus.Registerer // none
 	Trace       trace.Recorder        // none
-	// Settled is a sequence of the stream of events: see [wire.SettledReply]. Without it, that read fails.
-	Settled func(ctx context.Context) (uint64, error)
+	// Settled is the reply to that read. Without it, the read fails.
+	Settled func(ctx context.Context) (wire.SettledReply, error)
 	// Later: answer no requests before [Service.Offer].
 	Later bool
 }

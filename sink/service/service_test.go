@@ -220,7 +220,7 @@ func TestCountForecastConfigCollections(t *testing.T) {
 			}
 			return wire.Config{DefaultTTL: &ttl, IndexingMode: wire.Consistent}, nil
 		},
-	}, service.Options{Settled: func(context.Context) (uint64, error) { return 17, nil }})
+	}, service.Options{Settled: func(context.Context) (wire.SettledReply, error) { return wire.SettledReply{Settled: 17}, nil }})
 
 	for _, c := range []struct{ subject, body, want string }{
 		{"lapse.read.count.orders", "", `{"live":2,"expired":1}`},

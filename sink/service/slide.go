@@ -2,6 +2,10 @@ package service
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -22,6 +26,18 @@ type Sliding struct {
 	Slides prometheus.Counter // of [SlidesTotal]; none if nil
 }
 
+// slideKey is known to this process alone.
+var slideKey = []byte(rand.Text())
+
+// slideID is the message id of a touch of a version. By it the log takes one from this process, however often that
+// reads the version before the touch is applied. Nobody else can compute it: a client that knew it could use it up with
+// a write of its own, and the document of another client would expire.
+func slideID(etag string) string {
+	h := hmac.New(sha256.New, slideKey)
+	h.Write([]byte(etag))
+	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:18])
+}
+
 // Get reads one document.
 func (s Sliding) Get(ctx context.Context, collection, id string) (sink.Document, error) {
 	doc, err := s.Reader.Get(ctx, collection, id)
@@ -33,8 +49,7 @@ func (s Sliding) Get(ctx context.Context, collection, id string) (sink.Document,
 		Subject: s.Prefix.Write(wire.Touch, collection, id),
 		Header: nats.Header{
 			wire.HeaderIfMatch: {etag}, wire.HeaderSlide: {"true"},
-			// The log takes one touch of a version, however many processes read it at the same time.
-			jetstream.MsgIDHeader: {"slide/" + etag},
+			jetstream.MsgIDHeader: {slideID(etag)},
 		},
 	})
 	if err == nil && s.Slides != nil {

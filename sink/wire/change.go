@@ -16,11 +16,13 @@ type Change struct {
 	ID         string `json:"id,omitempty"` // empty of a drop
 	Collection string `json:"collection"`
 	// Document is the version, its bytes unchanged; absent of a delete and a drop, and if Omitted.
-	Document  json.RawMessage `json:"document,omitempty"`
-	Omitted   bool            `json:"documentOmitted,omitempty"` // as of an [Event]
-	Etag      Etag            `json:"etag,omitzero"`             // absent of a delete and a drop
-	Ts        Time            `json:"ts"`                        // when it happened
-	ExpiresAt *Time           `json:"expiresAt,omitempty"`       // absent if the version never expires
+	Document json.RawMessage `json:"document,omitempty"`
+	Omitted  bool            `json:"documentOmitted,omitempty"` // as of an [Event]
+	// Unchanged marks a touch, by a client or for a read: the document is as it was, and is left out.
+	Unchanged bool  `json:"documentUnchanged,omitempty"`
+	Etag      Etag  `json:"etag,omitzero"`       // absent of a delete and a drop
+	Ts        Time  `json:"ts"`                  // when it happened
+	ExpiresAt *Time `json:"expiresAt,omitempty"` // absent if the version never expires
 }
 
 // SettledReply is the reply to a read of "settled": what the stream of events stores up to this sequence
@@ -28,6 +30,15 @@ type Change struct {
 // if he reads the stream from behind it.
 type SettledReply struct {
 	Settled uint64 `json:"settled"`
+	// Shards are the places in the logs from which Settled follows: the effect of all messages up to them is
+	// committed.
+	Shards []SettledShard `json:"shards,omitempty"`
+}
+
+// SettledShard is a place in the log of a shard.
+type SettledShard struct {
+	Seq       uint64 `json:"seq"`
+	Watermark Time   `json:"watermark"` // log time there
 }
 
 // Encode writes the change as JSON, and does not change the bytes of the document. They must be valid
@@ -43,6 +54,9 @@ func (c Change) Encode() []byte {
 	}
 	if c.Omitted {
 		b = append(b, `,"documentOmitted":true`...)
+	}
+	if c.Unchanged {
+		b = append(b, `,"documentUnchanged":true`...)
 	}
 	if c.Etag != 0 {
 		b = appendVersion(b, c.Etag, c.Ts)

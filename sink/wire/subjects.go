@@ -190,8 +190,10 @@ func (p Prefix) SnapshotStream() string { return "OBJ_" + p.SnapshotBucket() }
 // DeadStream is the name of the stream of what consumers have given up: see [Prefix.Dead].
 func (p Prefix) DeadStream() string { return strings.ToUpper(string(p)) + "_DEAD" }
 
-// Dead is the subject of what a consumer has given up.
-func (p Prefix) Dead(durable string) string { return string(p) + ".dead." + durable }
+// Dead is the subject of what a consumer has given up about a document, which a token names.
+func (p Prefix) Dead(durable, document string) string {
+	return string(p) + ".dead." + durable + "." + document
+}
 
 // MembersBucket is the name of the key-value bucket of the processes that serve
 // this prefix, and of the lease of each shard.

@@ -176,6 +176,9 @@ func (h *Hold) Enter(l *Limit) error {
 	return nil
 }
 
+// Size is how many bytes the request holds.
+func (h *Hold) Size() int64 { return h.size }
+
 // Bytes makes the bytes that the request holds n. After an error it holds as many as before.
 func (h *Hold) Bytes(n int64) error {
 	if n == h.size {
@@ -191,9 +194,9 @@ func (h *Hold) Bytes(n int64) error {
 }
 
 // Expect makes the bytes that the request holds n, before it reads what may be so large: what it does not need it gives
-// back later. It waits a while if others have them, for at most a sixteenth of all.
+// back later. It waits a while if others have them, for at most a sixteenth of all, beside what it holds already.
 func (h *Hold) Expect(ctx context.Context, n int64) error {
-	n = min(n, h.bytes.most/16)
+	n = min(n, max(h.size, h.bytes.most/16))
 	if n <= h.size {
 		return h.Bytes(n)
 	}

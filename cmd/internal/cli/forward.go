@@ -63,6 +63,7 @@ type Forward struct {
 	Collection string `arg:"" optional:"" help:"Collection whose expiry events to post. Not with --due."`
 	URL        string `arg:"" optional:"" name:"url" help:"Where to post them. Without TLS only to this machine."`
 	consumed
+	URLFile     string `name:"url-file" type:"existingfile" placeholder:"FILE" help:"File whose first line is the URL, in place of the argument. Use it if the URL has a secret: every user of the machine can read arguments."`
 	SecretFile  string `type:"existingfile" placeholder:"FILE" help:"File with the secret of Standard Webhooks, such as whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD. Of several lines each signs."`
 	Binary      bool   `help:"Post CloudEvents in binary mode (the attributes in headers, which are not signed) in place of structured mode."`
 	Concurrency int    `default:"16" placeholder:"N" help:"Requests at a time (${default})."`
@@ -82,18 +83,28 @@ func (Forward) Help() string {
 the command (exit code 3), and 413 makes the event a dead letter at once. After every other answer it tries again, after a pause that
 doubles, or that Retry-After gives. It follows no redirects. A repetition has the same webhook-id.
 
+An event is given up after 5 minutes if the answer is another 4xx than 408, 425 or 429, or if the receiver takes other events
+meanwhile. Then its document is parked: later events about it become dead letters behind it, in their order, until --resend has
+sent them all.
+
 The consumer is named forward-COLLECTION. It remembers what is done, also while no command runs. For a second receiver use another --name.`
 }
 
 // Run runs the command.
 func (c *Forward) Run(ctx context.Context, streams output.Streams) error {
-	if c.URL == "" && (c.Due != "" || c.Collection == "") {
+	if c.URLFile == "" && c.URL == "" && (c.Due != "" || c.Collection == "") {
 		c.Collection, c.URL = "", c.Collection
+	}
+	if err := c.readURL(); err != nil {
+		return err
 	}
 	opts, err := c.options(streams)
 	if err != nil {
 		return err
 	}
+	eachReadable([][2]string{{"--secret-file", c.SecretFile}, {"--url-file", c.URLFile}}, func(flag, file string, mode os.FileMode) {
+		_, _ = fmt.Fprintf(streams.Err, "lapse: %s %s (%s): %s\n", flag, file, mode, readableFile)
+	})
 	conn, prefix, err := c.Connect(streams)
 	if err != nil {
 		return err
@@ -116,6 +127,25 @@ func (c *Forward) Run(ctx context.Context, streams output.Streams) error {
 	}
 	_, _ = fmt.Fprintf(streams.Err, "forwarding as %s\n", opts.Messages.Durable)
 	return gone(forward.Run(ctx, conn, prefix, opts))
+}
+
+// readURL reads the URL from its file, if there is one.
+func (c *Forward) readURL() error {
+	switch {
+	case c.URLFile == "":
+		return nil
+	case c.URL != "":
+		return output.Usagef("--url-file takes the place of the URL: leave one of them out")
+	}
+	content, err := os.ReadFile(c.URLFile)
+	if err != nil {
+		return output.Usagef("--url-file %w", err)
+	}
+	line, _, _ := strings.Cut(string(content), "\n")
+	if c.URL = strings.TrimSpace(line); c.URL == "" {
+		return output.Usagef("--url-file %s: its first line is empty: the URL must be there", c.URLFile)
+	}
+	return nil
 }
 
 // options checks the flags and arguments.
@@ -208,8 +238,8 @@ type Archive struct {
 
 // Help implements [kong.HelpProvider].
 func (Archive) Help() string {
-	return `Each event is a line of JSON (a CloudEvent), in a file for its range of 10,000 sequences of the stream, compressed with gzip. New
-events are in a file within seconds. A file is replaced as a whole, and a repeated event is in it once. An interrupt (ctrl-C) ends the command.
+	return `Each event is a line of JSON (a CloudEvent), in a file for its range of 10,000 sequences of the stream, compressed with gzip. A
+file of over 16 MiB, without the compression, is cut into two for half of the range each. New events are in a file within seconds. A file is replaced as a whole, and a repeated event is in it once. An interrupt (ctrl-C) ends the command.
 
 The consumer is named archive-COLLECTION. It remembers what is done, also while no command runs. The files are not
 part of what --forget-within removes: to remove them is up to you.`

@@ -13,7 +13,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -29,6 +28,7 @@ type ArchiveOptions struct {
 	Dir      string
 	Name     string // what the names of files begin with
 	PerFile  uint64 // how many sequences of the stream of events a file is for (10,000)
+	Bytes    int64  // how large a file grows before it is cut, without the compression (16 MiB)
 	Messages client.OrderedOptions
 	// Create creates a file beside the one of a name. finish renames it to that, durably, or removes it if
 	// there was an error.
@@ -48,23 +48,37 @@ type archiving struct {
 	opts   ArchiveOptions
 	stream string // names the stream of events, of which there may be another one later
 	in     chan archived
+	files  map[span]bool // what there is, nil until it is read
 }
 
 // archived is a message that waits until it is in a file.
 type archived struct {
-	seq  uint64
-	line []byte
-	done chan error // has room
+	seq   uint64
+	event event
+	line  []byte     // of a file; nil if there is an event
+	done  chan error // has room
 }
+
+// text is the line of the message. It is made when it is written, because it takes several copies of the event.
+func (a archived) text() ([]byte, error) {
+	if a.line != nil {
+		return a.line, nil
+	}
+	return line(a.event, a.seq)
+}
+
+// size is about how long the line is.
+func (a archived) size() int { return len(a.line) + len(a.event.data) + 512 }
 
 // Archive writes messages into files until ctx is done: lines of JSON, each a CloudEvent with the extension
 // sequence, in the order of the stream, compressed with gzip. A file is for a range of sequences, which is in its
 // name. It is written anew with each message that comes for it, and then replaced, so a message that is
-// repeated is in it once. Two calls must not have the same directory at the same time.
+// repeated is in it once. One that grows too large is cut in two, each for half of the range: so the same messages make
+// the same files. Two calls must not have the same directory at the same time.
 //
 // It returns nil at the end, an error of the file system, and the errors of [client.Client.Ordered].
 func Archive(ctx context.Context, c *client.Client, prefix wire.Prefix, opts ArchiveOptions) error {
-	opts.PerFile = cmp.Or(opts.PerFile, 10_000)
+	opts.PerFile, opts.Bytes = cmp.Or(opts.PerFile, 10_000), cmp.Or(opts.Bytes, 16<<20)
 	js, err := jetstream.New(c.Conn())
 	if err != nil {
 		return err
@@ -76,6 +90,9 @@ func Archive(ctx context.Context, c *client.Client, prefix wire.Prefix, opts Arc
 		return fmt.Errorf("look up the stream %s: %w", prefix.EventsStream(), err)
 	}
 	a := &archiving{opts: opts, stream: strconv.FormatInt(stream.CachedInfo().Created.UnixMilli(), 10), in: make(chan archived)}
+	if err := a.readFiles(); err != nil {
+		return err
+	}
 	opts.Messages.Unordered, opts.Messages.Pending = true, 2*most
 	writing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	written := make(chan struct{})
@@ -91,11 +108,7 @@ func Archive(ctx context.Context, c *client.Client, prefix wire.Prefix, opts Arc
 
 // add hands a message to run, and waits until a file has it.
 func (a *archiving) add(ctx context.Context, msg *client.Ordered) error {
-	line, err := line(event{msg.Header, msg.Data}, msg.Seq)
-	if err != nil {
-		return err
-	}
-	one := archived{msg.Seq, line, make(chan error, 1)}
+	one := archived{seq: msg.Seq, event: event{msg.Header, msg.Data}, done: make(chan error, 1)}
 	select {
 	case a.in <- one:
 	case <-ctx.Done():
@@ -135,7 +148,8 @@ func (a *archiving) run(ctx context.Context) {
 			byFile[one.seq/a.opts.PerFile] = append(byFile[one.seq/a.opts.PerFile], one)
 		}
 		for _, file := range slices.Sorted(maps.Keys(byFile)) {
-			err := a.write(file*a.opts.PerFile, byFile[file])
+			first := file * a.opts.PerFile
+			err := a.write(span{first, first + a.opts.PerFile - 1}, byFile[file])
 			for _, one := range byFile[file] {
 				one.done <- err
 			}
@@ -148,7 +162,7 @@ func (a *archiving) collect(ctx context.Context) (batch []archived) {
 	size := 0
 	select {
 	case one := <-a.in:
-		batch, size = append(batch, one), len(one.line)
+		batch, size = append(batch, one), one.size()
 	case <-ctx.Done():
 		return nil
 	}
@@ -161,7 +175,7 @@ func (a *archiving) collect(ctx context.Context) (batch []archived) {
 	for len(batch) < most && size < mostBytes {
 		select {
 		case one := <-a.in:
-			batch, size = append(batch, one), size+len(one.line)
+			batch, size = append(batch, one), size+one.size()
 		case <-end.C:
 			return batch
 		case <-ctx.Done():
@@ -171,22 +185,48 @@ func (a *archiving) collect(ctx context.Context) (batch []archived) {
 	return batch
 }
 
-// write writes a file anew: the lines that it has and the messages of a batch, merged in the order of their sequences.
-// Of the file it holds one line at a time.
-func (a *archiving) write(first uint64, batch []archived) error {
-	name := filepath.Join(a.opts.Dir, fmt.Sprintf("%s-%s-%020d-%020d.ndjson.gz", a.opts.Name, a.stream, first, first+a.opts.PerFile-1))
+// write writes messages into the files of a range: into one, or into those of its halves if it was cut.
+func (a *archiving) write(r span, batch []archived) error {
+	if !a.isCut(r) {
+		size, err := a.rewrite(r, batch)
+		if err != nil || size <= a.opts.Bytes || r.first == r.last {
+			return err
+		}
+		return a.cut(r)
+	}
+	left, right := r.halves()
+	slices.SortStableFunc(batch, func(a, b archived) int { return cmp.Compare(a.seq, b.seq) })
+	n := behind(batch, left.last)
+	return errors.Join(a.writeSome(left, batch[:n]), a.writeSome(right, batch[n:]))
+}
+
+// behind is the index of the first message behind a sequence in a sorted batch.
+func behind(batch []archived, seq uint64) int {
+	n, _ := slices.BinarySearchFunc(batch, seq+1, func(one archived, seq uint64) int { return cmp.Compare(one.seq, seq) })
+	return n
+}
+
+// rewrite writes a file anew: the lines that it has and the messages of a batch, merged in the order of their
+// sequences. Of the file it holds one line at a time. It returns the bytes of all lines.
+func (a *archiving) rewrite(r span, batch []archived) (size int64, err error) {
+	name := a.name(r)
 	old, err := openLines(name)
 	if err != nil {
-		return fmt.Errorf("%s: %w: move it away to go on", name, err)
+		return 0, fmt.Errorf("%s: %w: move it away to go on", name, err)
 	}
 	defer old.close()
 	slices.SortStableFunc(batch, func(a, b archived) int { return cmp.Compare(a.seq, b.seq) })
 	out, finish, err := a.opts.Create(name)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	compressed := gzip.NewWriter(out)
-	return finish(errors.Join(merge(compressed, old, batch), compressed.Close()))
+	counted := &counter{out: compressed}
+	if err := finish(errors.Join(merge(counted, old, batch), compressed.Close())); err != nil {
+		return 0, err
+	}
+	a.files[r] = true
+	return counted.n, nil
 }
 
 // merge writes lines and a sorted batch in the order of their sequences, each sequence once. Of two with the same
@@ -203,7 +243,11 @@ func merge(out io.Writer, old *lines, batch []archived) error {
 				seq, text, err = old.next()
 			}
 		default:
-			if _, err = out.Write(batch[0].line); err == nil && text != nil && seq == batch[0].seq {
+			var line []byte
+			if line, err = batch[0].text(); err == nil {
+				_, err = out.Write(line)
+			}
+			if err == nil && text != nil && seq == batch[0].seq {
 				seq, text, err = old.next()
 			}
 			batch = batch[1:]

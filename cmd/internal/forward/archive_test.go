@@ -1,11 +1,13 @@
 package forward
 
 import (
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -132,7 +134,7 @@ func TestF4_Archive(t *testing.T) {
 // both of them.
 func TestF4_ArchiveHoldsALine(t *testing.T) {
 	dir := t.TempDir()
-	a := &archiving{opts: ArchiveOptions{Dir: dir, Name: "orders", PerFile: 10_000, Create: func(name string) (io.Writer, func(error) error, error) {
+	a := &archiving{files: map[span]bool{}, opts: ArchiveOptions{Dir: dir, Name: "orders", PerFile: 10_000, Bytes: 1 << 30, Create: func(name string) (io.Writer, func(error) error, error) {
 		f, err := os.Create(name + ".part")
 		return f, func(err error) error { return errors.Join(err, f.Close(), os.Rename(name+".part", name)) }, err
 	}}, stream: "1"}
@@ -147,7 +149,7 @@ func TestF4_ArchiveHoldsALine(t *testing.T) {
 				some = append(some, one(seq))
 			}
 		}
-		if err := a.write(0, some); err != nil {
+		if err := a.write(span{0, 9999}, some); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -159,7 +161,7 @@ func TestF4_ArchiveHoldsALine(t *testing.T) {
 		out, finish, err := create(name)
 		return io.MultiWriter(out, seen), finish, err
 	}
-	if err := a.write(0, []archived{one(lines), one(250), one(250)}); err != nil {
+	if err := a.write(span{0, 9999}, []archived{one(lines), one(250), one(250)}); err != nil {
 		t.Fatal(err)
 	}
 	if seen.most == 0 || seen.most > before.HeapAlloc+16<<20 {
@@ -175,6 +177,88 @@ func TestF4_ArchiveHoldsALine(t *testing.T) {
 			t.Fatalf("line %d has sequence %d: %v", want, seq, err)
 		}
 	}
+}
+
+// TestF4_FilesByBytes: a file that grows too large is cut, so no file has much more than so many bytes, whatever the
+// size of events. In whatever order these come, they make the same files. A cut that a crash has interrupted is gone on
+// with.
+//
+// It fails if a file is cut by sequences alone; if the place of a cut depends on the order; or if a line is lost, or is
+// in two files, after the crash.
+func TestF4_FilesByBytes(t *testing.T) {
+	const lines, size = 300, 4 << 10
+	body := strings.Repeat("x", size)
+	archive := func(dir string) *archiving {
+		a := &archiving{stream: "1", opts: ArchiveOptions{Dir: dir, Name: "orders", PerFile: 1000, Bytes: 20 * size, Create: func(name string) (io.Writer, func(error) error, error) {
+			f, err := os.Create(name + ".part")
+			return f, func(err error) error { return errors.Join(err, f.Close(), os.Rename(name+".part", name)) }, err
+		}}}
+		if err := a.readFiles(); err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	write := func(a *archiving, sequences []int) {
+		t.Helper()
+		for part := range slices.Chunk(sequences, 7) {
+			var batch []archived
+			for _, seq := range part {
+				batch = append(batch, archived{seq: uint64(seq), line: fmt.Appendf(nil, `{"sequence":"%020d","data":%q}`+"\n", seq, body)})
+			}
+			if err := a.write(span{0, 999}, batch); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	dirs := []string{t.TempDir(), t.TempDir()}
+	write(archive(dirs[0]), rand.Perm(lines))
+	write(archive(dirs[1]), slices.Sorted(maps.Keys(maps.Collect(slices.All(make([]bool, lines))))))
+	want := contents(t, dirs[0])
+	if diff := cmp.Diff(want, contents(t, dirs[1])); diff != "" {
+		t.Errorf("in another order:\n%s", diff)
+	}
+	if len(want) < lines/20 {
+		t.Errorf("%d files for %d lines", len(want), lines)
+	}
+	for name := range want {
+		if n := strings.Count(unzipped(t, filepath.Join(dirs[0], name)), "\n"); n > 20 {
+			t.Errorf("%s has %d lines", name, n)
+		}
+	}
+	whole := archive(t.TempDir())
+	whole.opts.Bytes = 1 << 30
+	write(whole, slices.Sorted(maps.Keys(maps.Collect(slices.All(make([]bool, lines))))))
+	from := whole.name(span{0, 999})
+	text, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dirs[1], filepath.Base(from)), text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive(dirs[1]) // the file of all is still there, as after a crash before it was removed
+	if diff := cmp.Diff(want, contents(t, dirs[1])); diff != "" {
+		t.Errorf("after a crash:\n%s", diff)
+	}
+}
+
+// unzipped is the text of a file.
+func unzipped(t *testing.T, name string) string {
+	t.Helper()
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	in, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // heap is a writer that looks at the memory in use at each write.

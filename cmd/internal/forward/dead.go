@@ -2,6 +2,8 @@ package forward
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,7 +31,8 @@ const (
 type deadLetters struct {
 	js      jetstream.JetStream
 	stream  jetstream.Stream
-	subject string
+	prefix  wire.Prefix
+	durable string
 	timeout time.Duration
 }
 
@@ -52,29 +55,57 @@ func openDead(ctx context.Context, c *client.Client, prefix wire.Prefix, durable
 		}
 		like := events.CachedInfo().Config
 		stream, err = js.CreateStream(ctx, jetstream.StreamConfig{
-			Name: prefix.DeadStream(), Description: "events that lapse forward has given up", Subjects: []string{prefix.Dead("*")},
+			Name: prefix.DeadStream(), Description: "events that lapse forward has given up", Subjects: []string{prefix.Dead("*", "*")},
 			MaxAge: like.MaxAge, Replicas: like.Replicas, Storage: like.Storage,
 		})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look up or create the stream %s: %w", prefix.DeadStream(), err)
 	}
-	return &deadLetters{js, stream, prefix.Dead(durable), exchangeWithin}, nil
+	return &deadLetters{js, stream, prefix, durable, exchangeWithin}, nil
 }
 
-// store stores a dead letter. It is one message, however often the process does that within two minutes.
-func (d *deadLetters) store(ctx context.Context, e event, subject string, seq uint64, why error) error {
+// subject is that of the dead letters about the document of an event. It has a hash, as ids may be long.
+func (d *deadLetters) subject(e event) string {
+	_, collection, _ := strings.Cut(e.header.Get("ce-source"), "/collections/")
+	document := sha256.Sum256([]byte(collection + "/" + e.header.Get("ce-subject")))
+	return d.prefix.Dead(d.durable, base64.RawURLEncoding.EncodeToString(document[:12]))
+}
+
+// store stores a dead letter behind the last one about the document; if only is set, only if there is one. It is stored
+// once, however often the process repeats that: the stream takes it only if the last letter is still the one that was
+// looked up. A message id would need a secret, or a client that guessed it could keep letters out.
+func (d *deadLetters) store(ctx context.Context, e event, msg *client.Ordered, why error, only bool) (stored bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	var behind uint64
+	switch last, err := d.stream.GetLastMsgForSubject(ctx, d.subject(e)); {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		if only {
+			return false, nil
+		}
+	case err != nil:
+		return false, err
+	case (event{last.Header, last.Data}).id() == e.id():
+		return true, nil
+	default:
+		behind = last.Sequence
+	}
+	_, err = d.js.PublishMsg(ctx, d.letter(e, msg, why), jetstream.WithExpectLastSequencePerSubject(behind))
+	return err == nil, err
+}
+
+// letter is the dead letter of an event.
+func (d *deadLetters) letter(e event, msg *client.Ordered, why error) *nats.Msg {
 	header := maps.Clone(e.header)
 	for name := range header {
 		if strings.HasPrefix(name, "Nats-") { // those are about its stream
 			delete(header, name)
 		}
 	}
-	header[headerReason], header[headerSubject], header[headerSeq] = []string{strings.Join(strings.Fields(why.Error()), " ")}, []string{subject}, []string{strconv.FormatUint(seq, 10)}
-	ctx, cancel := context.WithTimeout(ctx, d.timeout)
-	defer cancel()
-	_, err := d.js.PublishMsg(ctx, &nats.Msg{Subject: d.subject, Header: header, Data: e.data}, jetstream.WithMsgID(d.subject+"/"+e.id()))
-	return err
+	header[headerReason] = []string{strings.Join(strings.Fields(why.Error()), " ")}
+	header[headerSubject], header[headerSeq] = []string{msg.Subject}, []string{strconv.FormatUint(msg.Seq, 10)}
+	return &nats.Msg{Subject: d.subject(e), Header: header, Data: e.data}
 }
 
 // Letter is a dead letter.
@@ -85,14 +116,15 @@ type Letter struct {
 	Reason string          `json:"reason"`
 	Event  json.RawMessage `json:"event"` // as a CloudEvent
 
-	event event
+	event    event
+	document string // names it
 }
 
 // each calls f with each dead letter, the oldest first, until f returns an error.
 func (d *deadLetters) each(ctx context.Context, f func(Letter) error) error {
 	for next := uint64(1); ; {
 		within, cancel := context.WithTimeout(ctx, d.timeout)
-		msg, err := d.stream.GetMsg(within, next, jetstream.WithGetMsgSubject(d.subject))
+		msg, err := d.stream.GetMsg(within, next, jetstream.WithGetMsgSubject(d.prefix.Dead(d.durable, "*")))
 		cancel()
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			return nil
@@ -100,7 +132,7 @@ func (d *deadLetters) each(ctx context.Context, f func(Letter) error) error {
 		if err != nil {
 			return fmt.Errorf("read the dead letters: %w", err)
 		}
-		l := Letter{Seq: msg.Sequence, At: msg.Time, Reason: msg.Header.Get(headerReason), event: event{msg.Header, msg.Data}}
+		l := Letter{Seq: msg.Sequence, At: msg.Time, Reason: msg.Header.Get(headerReason), event: event{msg.Header, msg.Data}, document: msg.Subject}
 		l.ID = l.event.id()
 		if l.Event, err = l.event.structured(); err != nil {
 			return err
@@ -121,14 +153,20 @@ func ListDead(ctx context.Context, c *client.Client, prefix wire.Prefix, durable
 	return d.each(ctx, f)
 }
 
-// Resend posts each dead letter once, and removes those that the receiver takes.
+// Resend posts each dead letter once, and removes those that the receiver takes. Behind one that it does not take,
+// those about the same document are left.
 func Resend(ctx context.Context, c *client.Client, prefix wire.Prefix, opts Options) (sent, left int, err error) {
 	f, err := open(ctx, c, prefix, opts)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer f.http.CloseIdleConnections()
+	stays := make(map[string]bool)
 	err = f.dead.each(ctx, func(l Letter) error {
+		if stays[l.document] {
+			left++
+			return nil
+		}
 		v, err := f.try(ctx, l.event)
 		switch {
 		case err != nil:
@@ -136,6 +174,7 @@ func Resend(ctx context.Context, c *client.Client, prefix wire.Prefix, opts Opti
 		case errors.Is(v.why, ErrGone):
 			return v.why
 		case v.why != nil:
+			stays[l.document] = true
 			left++
 			return nil
 		}

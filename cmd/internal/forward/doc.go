@@ -14,7 +14,8 @@
 //
 //   - F1: The receiver gets each message at least once, unless it is a dead letter. A message is acknowledged
 //     only after the receiver has taken it, or the stream of dead letters has it.
-//   - F2: The first deliveries of a document's messages come in order. A dead letter is not waited for.
+//   - F2: The first deliveries of a document's messages come in order. While there is a dead letter about a document,
+//     later messages about it become dead letters behind that, in their order. Other documents do not wait.
 //   - F3: A message has the same webhook-id and body each time, in all processes.
 //   - F4: Each message in the range of an archive's file is in it once, however often it comes.
 package forward

@@ -39,6 +39,7 @@ type verdict struct {
 	pause   time.Duration // at least so long before the next attempt
 	halting bool          // the pause is for all messages
 	refused bool          // the receiver says that the request is wrong, so another attempt hardly helps
+	busy    bool          // the receiver asks for later attempts, so it does not refuse this message
 }
 
 // newClient makes the HTTP client. It verifies certificates, against authorities if they are not nil, and follows
@@ -101,8 +102,9 @@ func judge(status int, retryAfter string, now time.Time) (v verdict) {
 	case http.StatusRequestEntityTooLarge:
 		v.dead = true
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		v.halting = true
+		v.halting, v.busy = true, true
 	case http.StatusRequestTimeout, http.StatusTooEarly:
+		v.busy = true
 	default:
 		v.refused = status/100 == 4
 	}
@@ -113,18 +115,6 @@ func judge(status int, retryAfter string, now time.Time) (v verdict) {
 	}
 	v.pause = min(v.pause, longestRetryAfter)
 	return v
-}
-
-// refusedFor is how long a message is tried that the receiver refuses: long enough for a receiver that is being
-// changed, and not so long that those behind it wait for a day.
-const refusedFor = 5 * time.Minute
-
-// giveUpAfter is how long a message is tried whose last attempt ended with a verdict.
-func (v verdict) giveUpAfter(most time.Duration) time.Duration {
-	if v.refused {
-		return min(most, refusedFor)
-	}
-	return most
 }
 
 // longestRetryAfter is the longest pause that a receiver may ask for.

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,6 +26,7 @@ type Options struct {
 	Binary      bool           // CloudEvents in binary mode, which signs the data alone; structured mode otherwise
 	Concurrency int            // requests at a time (16)
 	GiveUpAfter time.Duration  // since this process has had a message (24 h)
+	Patience    time.Duration  // the same, if the receiver refuses this message, and not all (5 min)
 	LongestWait time.Duration  // between two attempts, unless the receiver asks for more (1 min)
 	Timeout     time.Duration  // of a request (15 s)
 	Messages    client.OrderedOptions
@@ -35,6 +37,10 @@ type Options struct {
 const (
 	// firstPause is the pause after the first attempt that fails. Each further one is twice as long.
 	firstPause = time.Second
+	// patience is how long a message is tried that the receiver refuses, and leastAttempts how often: long enough for a
+	// receiver that is being changed, and not so long that others wait for a day.
+	patience      = 5 * time.Minute
+	leastAttempts = 8
 	// toldEvery is how often at most the user is told whether attempts fail: one document may fail beside others.
 	toldEvery = time.Minute
 )
@@ -46,8 +52,10 @@ type forwarding struct {
 	dead    *deadLetters
 	metrics *metrics
 	slots   chan struct{} // has an element for each request
+	taken   atomic.Uint64 // messages that the receiver has taken
 
 	mu      sync.Mutex
+	room    time.Time // when a message was last given up so that others come
 	resumes time.Time // no request before that: the receiver has asked for a pause
 	failing bool      // what the user was told last: attempts fail
 	told    time.Time // when that was
@@ -59,6 +67,7 @@ func open(ctx context.Context, c *client.Client, prefix wire.Prefix, opts Option
 	}
 	opts.Concurrency = cmp.Or(opts.Concurrency, 16)
 	opts.GiveUpAfter = cmp.Or(opts.GiveUpAfter, 24*time.Hour)
+	opts.Patience = cmp.Or(opts.Patience, patience)
 	opts.LongestWait = cmp.Or(opts.LongestWait, time.Minute)
 	opts.Timeout = cmp.Or(opts.Timeout, 15*time.Second)
 	dead, err := openDead(ctx, c, prefix, opts.Messages.Durable)
@@ -85,29 +94,66 @@ func Run(ctx context.Context, c *client.Client, prefix wire.Prefix, opts Options
 	return c.Ordered(ctx, opts.Messages, f.deliver)
 }
 
-// deliver delivers a message, or makes it a dead letter. An error means that it did neither.
+// errParked is why an event is not tried.
+var errParked = errors.New("an event about the same document before it is a dead letter, and has to be sent first")
+
+// deliver delivers a message, or makes it a dead letter. An error means that it did neither. While there is a dead
+// letter about a document, its later messages are parked behind that.
 func (f *forwarding) deliver(ctx context.Context, msg *client.Ordered) error {
 	f.metrics.begins(msg)
 	defer f.metrics.held.Dec()
 	e := event{msg.Header, msg.Data}
-	began := time.Now()
+	if parked, err := f.giveUp(ctx, e, msg, errParked, true); parked || err != nil {
+		return err
+	}
+	began, taken, attempts := time.Now(), f.taken.Load(), 1
 	for pause := min(firstPause, f.opts.LongestWait); ; pause = min(2*pause, f.opts.LongestWait) {
 		v, err := f.try(ctx, e)
 		switch {
 		case err != nil:
 			return err
 		case v.why == nil:
+			f.taken.Add(1)
 			f.metrics.delivered.Inc()
 			return nil
 		case errors.Is(v.why, ErrGone):
 			return v.why
-		case v.dead || time.Since(began)+pause > v.giveUpAfter(f.opts.GiveUpAfter):
-			return f.giveUp(ctx, e, msg, v.why)
+		case v.dead || time.Since(began)+pause > f.giveUpAfter(v, msg, attempts, time.Since(began), f.taken.Load() > taken):
+			_, err := f.giveUp(ctx, e, msg, v.why, false)
+			return err
 		}
+		attempts++
 		if err := wait(ctx, max(v.pause, jitter(pause))); err != nil {
 			return err
 		}
 	}
+}
+
+// giveUpAfter is how long a message is tried after an attempt that ended with a verdict. It is not long if the receiver
+// calls the message wrong, or takes others meanwhile. Where messages that it does not take are all that there is room
+// for, one is given up once in a while, so that it can be seen whether the receiver takes others.
+func (f *forwarding) giveUpAfter(v verdict, msg *client.Ordered, attempts int, tried time.Duration, others bool) time.Duration {
+	most, short := f.opts.GiveUpAfter, min(f.opts.GiveUpAfter, f.opts.Patience)
+	switch {
+	case v.refused:
+		return short
+	case v.busy || attempts < leastAttempts || tried < short:
+		return most
+	case others || msg.Full() && f.makesRoom():
+		return short
+	}
+	return most
+}
+
+// makesRoom reports whether it is time to give a message up so that others come.
+func (f *forwarding) makesRoom() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if time.Since(f.room) < f.opts.Patience {
+		return false
+	}
+	f.room = time.Now()
+	return true
 }
 
 // try makes an attempt as soon as it may. The error is that of the context.
@@ -146,18 +192,26 @@ func (f *forwarding) try(ctx context.Context, e event) (verdict, error) {
 	return v, nil
 }
 
-// giveUp stores a dead letter, however often it takes.
-func (f *forwarding) giveUp(ctx context.Context, e event, msg *client.Ordered, why error) error {
+// giveUp stores a dead letter, however often it takes; behind that of an earlier message about the document, or, if
+// parks is not set, as the first one. It reports whether it did.
+func (f *forwarding) giveUp(ctx context.Context, e event, msg *client.Ordered, why error, parks bool) (stored bool, err error) {
 	for {
-		err := f.dead.store(ctx, e, msg.Subject, msg.Seq, why)
-		if err == nil {
+		stored, err = f.dead.store(ctx, e, msg, why, parks)
+		switch {
+		case err == nil && !stored:
+			return false, nil
+		case err == nil:
 			f.metrics.dead.Inc()
-			f.notice("event %s is given up (%s), and is a dead letter", e.id(), why)
-			return nil
+			if !parks {
+				f.notice("event %s is given up (%s): it is a dead letter, and later events about its document go behind it", e.id(), why)
+			}
+			return true, nil
+		case ctx.Err() != nil:
+			return false, ctx.Err()
 		}
-		f.notice("the dead letter of event %s cannot be stored (%s): trying again", e.id(), err)
+		f.notice("the dead letters about the document of event %s cannot be looked up or stored (%s): trying again", e.id(), err)
 		if err := wait(ctx, firstPause); err != nil {
-			return err
+			return false, err
 		}
 	}
 }

@@ -276,6 +276,11 @@ func (m *messages) reads() {
 	}}
 	m.schemas["Settled"] = object{"type": "object", "additionalProperties": false, "required": []string{"settled"}, "properties": object{
 		"settled": object{"type": "integer", "minimum": 0, "description": "Up to this sequence the stream of events has what follows from writes that are committed. Who asks for it, then reads documents, and then reads the stream from behind it, misses no change."},
+		"shards": object{"type": "array", "description": "The places in the logs up to which all is committed.", "items": object{
+			"type": "object", "additionalProperties": false, "required": []string{"seq", "watermark"}, "properties": object{
+				"seq": object{"type": "integer", "minimum": 0}, "watermark": object{"type": "string", "format": "date-time"},
+			},
+		}},
 	}}
 	m.message("failed", "A read that failed", ofHeaders(object{
 		micro.ErrorCodeHeader: object{"type": "string", "pattern": "^[45][0-9][0-9]$"}, micro.ErrorHeader: ofText("What was wrong."),

@@ -28,6 +28,7 @@ func FuzzHandler(f *testing.F) {
 	f.Add("GET", "/v1/collections?limit=1&continuation=x", "", "Idempotency-Key", "k")
 	f.Add("GET", "/v1/collections/orders/forecast?within=1h&buckets=3&defaultTtl=-1", "", "Prefer", "respond-async")
 	f.Add("GET", "/v1/events?since=1h&collection=orders", "", "Last-Event-ID", "1")
+	f.Add("GET", "/v1/changes?collection=orders&id=1", "", "Last-Event-ID", "1")
 	f.Add("DELETE", "/v1/collections/orders/documents/..", "", "Idempotency-Key", "k")
 	f.Add("DELETE", "/v1/collections/./orders//documents/%2E%2E/touch", "", "If-Match", "*")
 	f.Add("DELETE", "/v1/collections/orders", "", "traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
@@ -46,7 +47,7 @@ func FuzzHandler(f *testing.F) {
 			req.Header.Set(name, value)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		if strings.HasSuffix(req.URL.Path, "/events") || strings.HasSuffix(req.URL.Path, "/rejections") {
+		if strings.HasSuffix(req.URL.Path, "/events") || strings.HasSuffix(req.URL.Path, "/rejections") || strings.HasSuffix(req.URL.Path, "/changes") {
 			ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond) // they have no end
 		}
 		defer cancel()

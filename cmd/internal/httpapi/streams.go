@@ -40,19 +40,19 @@ func followChanges(a *API, w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	opts := client.WatchOptions{Collection: query.Get("collection"), ID: query.Get("id"), Changes: true}
-	if err := wire.CheckCollection(opts.Collection); err != nil {
+	req := live.Request{Collection: query.Get("collection"), ID: query.Get("id")}
+	if err := wire.CheckCollection(req.Collection); err != nil {
 		return access.BadRequest("%s: changes are those of a collection, as in ?collection=orders", err)
 	}
-	if opts.ID != "" || query.Has("id") {
-		if err := wire.CheckID(opts.ID); err != nil {
+	if req.ID != "" || query.Has("id") {
+		if err := wire.CheckID(req.ID); err != nil {
 			return access.BadRequest("%s", err)
 		}
 	}
-	if err := r.mayUse(opts.Collection); err != nil {
+	if err := r.mayUse(req.Collection); err != nil {
 		return err
 	}
-	if opts.After, err = lastEventID(r.Header.Get("Last-Event-ID")); err != nil {
+	if req.After, err = lastEventID(r.Header.Get("Last-Event-ID")); err != nil {
 		return err
 	}
 	if r.Method == http.MethodHead {
@@ -62,7 +62,7 @@ func followChanges(a *API, w http.ResponseWriter, r *request) error {
 	under := a.meters.under.WithLabelValues("events")
 	under.Inc()
 	defer under.Dec()
-	reason, err := a.opts.Events.Changes(w, r.Request, a.opts.Client, opts, r.hold)
+	reason, err := a.opts.Events.Changes(w, r.Request, a.opts.Client, req, r.hold)
 	a.meters.ended.WithLabelValues(string(reason)).Inc()
 	var full *access.Problem
 	switch {

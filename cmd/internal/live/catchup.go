@@ -9,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/synadia-io/orbit.go/jetstreamext"
 
-	"github.com/seed18712806/lapse/cmd/internal/access"
 	"github.com/seed18712806/lapse/sink/events"
 )
 
@@ -23,8 +22,11 @@ const (
 
 // filter is the subject that matches all messages of a topic. Rejections of configurations have a
 // subject of another form, and due messages have no collection there, so the filter matches those of all
-// collections, and next picks.
+// collections, and next picks. Changes have messages of several kinds, so it matches the whole stream.
 func (h *Hub) filter(t topic) string {
+	if t.kind == Changed {
+		return string(h.prefix) + ".>"
+	}
 	if t.collection == "" || t.kind == Rejected || t.kind == Due {
 		return h.all(t.kind)
 	}
@@ -34,49 +36,51 @@ func (h *Hub) filter(t topic) string {
 // all is the subject that matches all messages of a kind.
 func (h *Hub) all(kind Kind) string { return string(h.prefix) + "." + string(kind) + ".>" }
 
-// catchUp sends what a topic has behind a position, until the ring has all that follows. It
-// returns the new position. The client holds a batch, from before it is read until it is sent.
-func (h *Hub) catchUp(ctx context.Context, r *ring, t topic, position uint64, hold *access.Hold, send func([][]byte) error) (uint64, error) {
-	defer func() { _ = hold.Bytes(streamHeld) }() // to give back cannot fail
+// catchUp sends what the client's topic has behind its position, until the ring has all that follows. The client holds
+// a batch, from before it is read until it is sent.
+func (s *stream) catchUp(ctx context.Context) error {
+	defer func() { _ = s.hold.Bytes(s.held()) }() // to give back cannot fail
 	for {
-		if err := hold.Expect(ctx, catchUpHeld); err != nil {
-			return position, err
+		if err := s.hold.Expect(ctx, s.held()+catchUpHeld); err != nil {
+			return err
 		}
-		frames, last, err := h.next(ctx, t, position)
+		frames, last, err := s.next(ctx)
 		if err != nil {
-			return position, err
+			return err
 		}
-		if err := send(frames); err != nil {
-			return position, err
+		if err := s.send(frames); err != nil {
+			return err
 		}
-		from, end := r.bounds()
-		if last > position {
-			if position = last; position >= from {
-				return position, nil
+		from, end := s.tail.ring.bounds()
+		if last > s.position {
+			if s.position = last; last >= from {
+				return nil
 			}
 			continue
 		}
 		// A replica answers these requests, and it may be behind what the ring has. The leader
 		// knows whether there is more.
-		found, err := h.find(ctx, query{Seq: position + 1, NextFor: h.filter(t)})
+		found, err := s.hub.find(ctx, query{Seq: s.position + 1, NextFor: s.hub.filter(s.topic)})
 		switch {
 		case err != nil:
-			return position, err
+			return err
 		case found == nil:
-			return max(position, end), nil
+			s.position = max(s.position, end)
+			return nil
 		}
-		if m, ok := write(h.prefix, *found); ok && t.covers(m.topic) {
-			if err := send([][]byte{m.frame}); err != nil {
-				return position, err
+		if m, ok := write(s.hub.prefix, *found); ok && s.topic.covers(m.topic) && !s.state.Has(m.seq, m.about) {
+			if err := s.send(m.frames(s.topic)); err != nil {
+				return err
 			}
 		}
-		position = found.seq
+		s.position = found.seq
 	}
 }
 
-// next reads a batch behind a position. It returns the frames, and the sequence of the last
+// next reads a batch behind the position. It returns the frames, and the sequence of the last
 // message.
-func (h *Hub) next(ctx context.Context, t topic, position uint64) (frames [][]byte, last uint64, err error) {
+func (s *stream) next(ctx context.Context) (frames [][]byte, last uint64, err error) {
+	h := s.hub
 	select {
 	case h.catching <- struct{}{}:
 		defer func() { <-h.catching }()
@@ -85,12 +89,14 @@ func (h *Hub) next(ctx context.Context, t topic, position uint64) (frames [][]by
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
-	messages, last, err := h.batch(ctx, t, position+1)
+	messages, last, err := h.batch(ctx, s.topic, s.position+1)
 	if err != nil {
 		return nil, 0, err
 	}
 	for _, m := range messages {
-		frames = append(frames, m.frame())
+		if !s.state.Has(m.Seq, m.about) {
+			frames = append(frames, m.message().frames(s.topic)...)
+		}
 	}
 	return frames, last, nil
 }

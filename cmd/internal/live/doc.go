@@ -5,8 +5,8 @@
 // ring (stream.go). A client that begins further back reads the stream by itself up to the ring
 // (catchup.go). The hub reads only while there are clients.
 //
-// Changes of a collection begin with its documents, so each client that follows them has a consumer
-// of its own (changes.go).
+// Changes of a collection begin with its documents, which are read for each client. Then it follows the ring too, from
+// the place in the stream that the documents have (changes.go).
 //
 //   - L1: A client gets every message of its topic from its position on, in the order of
 //     the stream and once, until its connection ends. Its next connection goes on from the last

@@ -3,6 +3,7 @@ package live
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,6 +32,8 @@ const (
 	Due      Kind = "due"
 	Expiring Kind = "expiring"
 	Rejected Kind = "rejected"
+	// Changed follows changes and drops, and the expiry events and due messages of the same collection.
+	Changed Kind = "changed"
 )
 
 // Message is an event, a due message, a warning or a rejection, as clients get it.
@@ -38,7 +41,10 @@ type Message struct {
 	Seq        uint64 // in the stream
 	Kind       Kind
 	Collection string
-	Data       []byte // a wire.Event, a wire.Due, a wire.Expiring or a [Rejection]
+	Data       []byte // a wire.Event, a wire.Due, a wire.Expiring, a [Rejection] or a wire.Change
+
+	about client.About // zero of a warning and a rejection
+	name  string       // of the event, for clients that follow changes
 }
 
 // Rejection is a rejection, as clients get it.
@@ -47,20 +53,23 @@ type Rejection struct {
 	At wire.Time `json:"at"` // when the stream stored it
 }
 
+var kinds = []Kind{Expired, Due, Expiring, Rejected, Changed}
+
 // topicOf is the topic of a subject, with its collection; ok = false if it is lapse's own. The subject of a
 // due message has its target in place of the collection.
 func topicOf(prefix wire.Prefix, subject string) (t topic, ok bool) {
 	kind, rest, _ := strings.Cut(strings.TrimPrefix(subject, string(prefix)+"."), ".")
 	t.kind = Kind(kind)
 	t.collection, _, _ = strings.Cut(rest, ".")
-	return t, t.kind == Expired || t.kind == Due || t.kind == Expiring || t.kind == Rejected
+	return t, slices.Contains(kinds, t.kind)
 }
 
 // read reads a message for the clients: an event or a warning is as it is in the stream. ok = false if it is
 // lapse's own.
 func read(prefix wire.Prefix, s source) (m Message, ok bool) {
 	t, ok := topicOf(prefix, s.subject)
-	m = Message{s.seq, t.kind, t.collection, s.data}
+	m = Message{Seq: s.seq, Kind: t.kind, Collection: t.collection, Data: s.data}
+	m.readAbout(s.header)
 	switch t.kind {
 	case Due:
 		d, err := wire.ReadDue(s.header, s.data)
@@ -83,16 +92,45 @@ func read(prefix wire.Prefix, s source) (m Message, ok bool) {
 	return m, ok
 }
 
+// readAbout reads what a message is about from its headers: ce-id is collection/id/etag of what expires, and
+// collection/id/sequence/changed of a change.
+func (m *Message) readAbout(header nats.Header) {
+	part := strings.Split(header.Get("ce-id"), "/")
+	if m.Kind != Changed && m.Kind != Expired && m.Kind != Due || len(part) < 3 {
+		return
+	}
+	m.name = string(m.Kind)
+	if m.Kind == Changed {
+		m.name = client.Changed{Type: header.Get("ce-type")}.Kind()
+	}
+	if m.Kind == Changed && len(part) == 3 {
+		m.name = "collection-dropped" // "dropped" is what every stream calls the end of a connection
+		m.about.Seq, _ = strconv.ParseUint(part[1], 10, 64)
+		return
+	}
+	// lapse writes these itself.
+	m.about.ID, _ = wire.UnescapeID(part[1])
+	n, _ := strconv.ParseUint(part[2], 10, 64)
+	if m.Kind == Changed {
+		m.about.Seq = n
+		return
+	}
+	m.about.Etag = wire.Etag(n)
+	_ = m.about.At.UnmarshalText([]byte(header.Get("ce-time")))
+}
+
 // write writes a message for the clients.
 func write(prefix wire.Prefix, s source) (m message, ok bool) {
 	r, ok := read(prefix, s)
 	if !ok {
 		return message{}, false
 	}
-	return message{seq: r.Seq, topic: r.topic(), frame: r.frame()}, true
+	return r.message(), true
 }
 
-func (m Message) topic() topic { return topic{m.Kind, m.Collection} }
+func (m Message) message() message { return message{m.Seq, m.topic(), m.about, m.name, m.frame()} }
+
+func (m Message) topic() topic { return topic{m.Kind, m.Collection, m.about.ID} }
 
 func (m Message) frame() []byte { return frame("", strconv.FormatUint(m.Seq, 10), m.Data) }
 

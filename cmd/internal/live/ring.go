@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+
+	"github.com/seed18712806/lapse/sink/client"
 )
 
 // The most that a ring keeps.
@@ -12,22 +14,35 @@ const (
 	ringBytes    = 16 << 20
 )
 
-// topic is what a client follows: the messages of a kind, of all collections if the name is empty.
+// topic is what a client follows: the messages of a kind, of all collections if the name is empty; with an id those
+// about one document, and drops.
 type topic struct {
 	kind       Kind
 	collection string
+	id         string
 }
 
 // covers reports whether the topic has the messages of another.
 func (t topic) covers(of topic) bool {
-	return t.kind == of.kind && (t.collection == "" || t.collection == of.collection)
+	return (t.kind == of.kind || t.kind == Changed && (of.kind == Expired || of.kind == Due)) &&
+		(t.collection == "" || t.collection == of.collection) && (t.id == "" || of.id == "" || t.id == of.id)
 }
 
 // message is a message of the stream, written for the clients.
 type message struct {
 	seq   uint64
 	topic topic
-	frame []byte
+	about client.About
+	name  string // of the event, for clients that follow changes
+	frame []byte // without the name
+}
+
+// frames are what a client of a topic gets of a message that the topic covers.
+func (m message) frames(t topic) [][]byte {
+	if t.kind == Changed {
+		return [][]byte{[]byte("event: " + m.name + "\n"), m.frame}
+	}
+	return [][]byte{m.frame}
 }
 
 // ring is the last messages of the stream. All messages behind the sequence from, up to the
@@ -62,8 +77,7 @@ func (r *ring) add(messages []message) {
 		r.messages = append(r.messages, m)
 		r.bytes += len(m.frame)
 		r.last = m.seq
-		r.wake(m.topic, m.seq)
-		r.wake(topic{kind: m.topic.kind}, m.seq)
+		r.wakeFor(m.topic, m.seq)
 	}
 	over := 0
 	for len(r.messages)-over > ringMessages || r.bytes > ringBytes && over < len(r.messages) {
@@ -75,6 +89,25 @@ func (r *ring) add(messages []message) {
 	r.messages = r.messages[over:] // append makes room by copying the rest from time to time
 }
 
+// wakeFor wakes the clients of each topic that covers a message's.
+func (r *ring) wakeFor(t topic, seq uint64) {
+	r.wake(topic{kind: t.kind, collection: t.collection}, seq)
+	r.wake(topic{kind: t.kind}, seq)
+	if t.kind != Expired && t.kind != Due && t.kind != Changed {
+		return
+	}
+	r.wake(topic{kind: Changed, collection: t.collection}, seq)
+	if t.id != "" {
+		r.wake(topic{kind: Changed, collection: t.collection, id: t.id}, seq)
+		return
+	}
+	for waits := range r.waiting { // a drop is about each document
+		if waits.covers(t) {
+			r.wake(waits, seq)
+		}
+	}
+}
+
 func (r *ring) wake(t topic, seq uint64) {
 	if w := r.waiting[t]; w != nil {
 		w.first = seq
@@ -83,10 +116,10 @@ func (r *ring) wake(t topic, seq uint64) {
 	}
 }
 
-// read returns frames of a topic behind a position, at most size bytes and one frame, and the
-// new position. If there are none, it returns what to wait for. ok = false means that the ring
-// no longer has all that is behind the position.
-func (r *ring) read(t topic, position uint64, size int) (frames [][]byte, next uint64, wait *waiter, ok bool) {
+// read returns frames of a topic behind a position, at most size bytes and one message, and the
+// new position. It passes over messages that the state has, which may be nil. If there are none, it returns what to
+// wait for. ok = false means that the ring no longer has all that is behind the position.
+func (r *ring) read(t topic, position uint64, size int, state *client.State) (frames [][]byte, next uint64, wait *waiter, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if position < r.from {
@@ -96,8 +129,8 @@ func (r *ring) read(t topic, position uint64, size int) (frames [][]byte, next u
 	for ; i < len(r.messages) && size > 0; i++ {
 		m := r.messages[i]
 		position = m.seq
-		if t.covers(m.topic) {
-			frames = append(frames, m.frame)
+		if t.covers(m.topic) && !state.Has(m.seq, m.about) {
+			frames = append(frames, m.frames(t)...)
 			size -= len(m.frame)
 		}
 	}

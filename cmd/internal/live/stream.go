@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/access"
+	"github.com/seed18712806/lapse/sink/client"
 )
 
 const (
@@ -24,11 +25,12 @@ const (
 type Request struct {
 	Kind       Kind       // Expired if empty
 	Collection string     // all if empty
+	ID         string     // of a document whose changes to follow; all if empty
 	After      *uint64    // begin behind this sequence
 	Since      *time.Time // or with what was stored from then on; with what is new if both are nil
 }
 
-func (r Request) topic() topic { return topic{cmp.Or(r.Kind, Expired), r.Collection} }
+func (r Request) topic() topic { return topic{cmp.Or(r.Kind, Expired), r.Collection, r.ID} }
 
 // Reason is why a client's connection has ended.
 type Reason string
@@ -53,7 +55,14 @@ var (
 // returns an error only if nothing was sent. The client holds what it reads by itself. The messages of the ring
 // are there once for all: what slow clients keep of them is at most a ring, and what is published until they are dropped.
 func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, req Request, hold *access.Hold) (Reason, error) {
-	if err := hold.Bytes(streamHeld); err != nil {
+	s := &stream{hub: h, topic: req.topic(), hold: hold, w: w, rc: http.NewResponseController(w)}
+	return s.serve(r, func(ctx context.Context) error { return s.begin(ctx, req) })
+}
+
+// serve follows the end of the stream, once begin has found the position.
+func (s *stream) serve(r *http.Request, begin func(context.Context) error) (Reason, error) {
+	h := s.hub
+	if err := s.hold.Bytes(streamHeld); err != nil {
 		return Failed, err
 	}
 	t, err := h.join(r.Context())
@@ -61,15 +70,17 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, req Request, hold *a
 		return Failed, err
 	}
 	defer h.leave()
-	s := &stream{hub: h, tail: t, topic: req.topic(), hold: hold, w: w, rc: http.NewResponseController(w)}
-	if err := s.begin(r.Context(), req); err != nil {
-		return Failed, err
-	}
+	s.tail = t
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(h.closed, cancel)()
 	defer context.AfterFunc(t.done, cancel)()
-	err = s.run(ctx)
+	if err = begin(ctx); err == nil {
+		err = s.run(ctx)
+	}
+	if !s.opened {
+		return Failed, err
+	}
 	reason := h.reason(err, r.Context())
 	switch reason {
 	case Slow:
@@ -102,7 +113,9 @@ type stream struct {
 	hub      *Hub
 	tail     *tail
 	topic    topic
-	position uint64 // all messages up to it were sent
+	position uint64        // all messages up to it were sent
+	state    *client.State // with which changes began; nil if there is none, or no longer
+	opened   bool          // the header was sent
 	hold     *access.Hold
 	w        http.ResponseWriter
 	rc       *http.ResponseController
@@ -138,6 +151,7 @@ func (s *stream) open(greeting []byte) error {
 	if err := errors.Join(s.rc.SetReadDeadline(time.Time{}), s.rc.SetWriteDeadline(time.Time{})); err != nil {
 		return err
 	}
+	s.opened = true
 	header := s.w.Header()
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("Cache-Control", "no-cache")
@@ -182,16 +196,15 @@ func (s *stream) lost(ctx context.Context) ([]byte, error) {
 // run sends until ctx is done, the client is slow or the stream cannot be read.
 func (s *stream) run(ctx context.Context) error {
 	if from, _ := s.tail.ring.bounds(); s.position < from {
-		position, err := s.hub.catchUp(ctx, s.tail.ring, s.topic, s.position, s.hold, s.send)
-		if err != nil {
+		if err := s.catchUp(ctx); err != nil {
 			return err
 		}
-		s.position = position
 	}
 	heartbeat := time.NewTicker(heartbeatEvery)
 	defer heartbeat.Stop()
 	for ctx.Err() == nil {
-		frames, position, wait, ok := s.tail.ring.read(s.topic, s.position, sendBytes)
+		s.forget()
+		frames, position, wait, ok := s.tail.ring.read(s.topic, s.position, sendBytes, s.state)
 		switch {
 		case !ok:
 			return errSlow
@@ -216,6 +229,22 @@ func (s *stream) run(ctx context.Context) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// held is how many bytes the client holds while it waits.
+func (s *stream) held() int64 {
+	if s.state == nil {
+		return streamHeld
+	}
+	return streamHeld + s.state.Held()
+}
+
+// forget gives the state back with which changes began, once only later messages come.
+func (s *stream) forget() {
+	if s.state != nil && s.position >= s.state.End {
+		s.state = nil
+		_ = s.hold.Bytes(s.held()) // to give back cannot fail
+	}
 }
 
 // send sends frames to the client.

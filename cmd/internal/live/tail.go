@@ -21,6 +21,7 @@ const (
 	deleteWithin = time.Second
 	consumerIdle = time.Minute // after which the server deletes a consumer that nobody reads
 	batch        = 256         // the most messages that are added to the ring at a time
+	tailBytes    = 4 << 20     // of messages that the server sends ahead; otherwise it is 500, however large they are
 )
 
 // ErrClosed is the error of a hub that has been closed.
@@ -130,7 +131,7 @@ func (h *Hub) start(ctx context.Context) (*tail, error) {
 	}
 	last := stream.CachedInfo().State.LastSeq
 	config := jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{h.all(Expired), h.all(Due), h.all(Expiring), h.all(Rejected)},
+		FilterSubjects: []string{h.all(Expired), h.all(Due), h.all(Expiring), h.all(Rejected), h.all(Changed)},
 		NamePrefix:     "http_" + rand.Text(),
 		// DeliverNewPolicy would skip what comes while the consumer is replaced.
 		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
@@ -158,7 +159,7 @@ func (h *Hub) start(ctx context.Context) (*tail, error) {
 		case come <- m:
 		case <-running.Done():
 		}
-	}, jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
+	}, jetstream.PullMaxBytes(int(max(tailBytes, 2*h.nc.MaxPayload()))), jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
 		h.log.Debug("live events", slog.Any("error", err)) // the library makes a new consumer
 	}))
 	if err != nil {

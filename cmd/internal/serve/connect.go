@@ -77,6 +77,9 @@ func connectNATS(opts Options, embedded *natsServer, name string) (*nats.Conn, e
 			if opts.permissions != nil && opts.permissions.Note(nc, err) {
 				return
 			}
+			if opts.malformed.note(log, err, subject) {
+				return
+			}
 			log.Warn("NATS error", slog.Any("error", err), slog.String("subject", subject))
 		}),
 	}

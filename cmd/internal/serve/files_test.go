@@ -104,7 +104,7 @@ func TestConnectionsLeaveFiles(t *testing.T) {
 // serving starts a process, and waits until it is ready.
 func serving(t *testing.T, ctx context.Context, opts Options) (p *process, ended <-chan error) {
 	t.Helper()
-	opts.permissions = newPermissions()
+	opts.permissions, opts.malformed = newPermissions(), newMalformed()
 	p = &process{opts: opts}
 	if err := p.open(ctx); err != nil {
 		t.Fatal(err)

@@ -45,5 +45,6 @@ type Options struct {
 	Processor processor.Options
 
 	permissions *natsPermissions // what NATS denies; Run sets it
+	malformed   *malformed       // Run sets it
 	files       int              // that the process may have open; those of the system if 0
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/service"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 const readsEvery = time.Second
@@ -41,7 +42,7 @@ func (p *process) startReads(reader service.Reader, metrics prometheus.Registere
 	if err := metrics.Register(sliding.Slides); err != nil {
 		return nil, err
 	}
-	settled := func(ctx context.Context) (uint64, error) {
+	settled := func(ctx context.Context) (wire.SettledReply, error) {
 		return processor.Settled(ctx, p.reads.nats, opts.Prefix, max(opts.Shards, 1))
 	}
 	return service.Start(p.reads.nats, sliding, service.Options{Settled: settled, Prefix: opts.Prefix, Logger: p.opts.Logger, Version: p.opts.Version, Shards: opts.Shards, Metrics: metrics, Trace: opts.Trace, Later: true})

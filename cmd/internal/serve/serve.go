@@ -35,7 +35,7 @@ func Run(ctx context.Context, opts Options) error {
 	}
 	redis.SetLogger(redisconn.Logging{Logger: opts.Logger})
 	defer giveRoom()()
-	opts.permissions = newPermissions()
+	opts.permissions, opts.malformed = newPermissions(), newMalformed()
 	p := &process{opts: opts}
 	err := p.open(ctx)
 	if err == nil {
@@ -220,6 +220,7 @@ func (p *process) startNode(ctx context.Context, metrics *prometheus.Registry, b
 func (p *process) serve(ctx context.Context, start time.Time) error {
 	log := p.opts.Logger
 	metrics, board, redis := newRegistry(), health.New(log), &reach{}
+	metrics.MustRegister(p.opts.malformed)
 	if err := p.startTracing(ctx, metrics); err != nil {
 		return err
 	}

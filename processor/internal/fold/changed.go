@@ -7,7 +7,8 @@ import (
 )
 
 // changed adds the message about a write that has taken effect on the live version, nil if there was none,
-// and leaves the next, nil if it leaves none. The document is left out where it is left out of events.
+// and leaves the next, nil if it leaves none. The document is left out where it is left out of events, and of a
+// touch, which leaves it as it is: a few bytes of a client would become a large message otherwise.
 func (d *Decision) changed(m *Message, live, next *Version, config store.Config) {
 	kind, c := wire.TypeUpdated, wire.Change{ID: m.ID, Collection: m.Collection, Ts: wire.Time(d.Watermark)}
 	switch {
@@ -19,12 +20,21 @@ func (d *Decision) changed(m *Message, live, next *Version, config store.Config)
 	trace := m.Trace
 	if next != nil {
 		c.Etag, c.ExpiresAt, trace = wire.Etag(m.Seq), expiresAt(next.Header, config), next.Header.Trace
-		if c.Omitted = config.NoEventBody(); !c.Omitted {
+		c.Unchanged = m.Op == wire.Touch
+		if c.Omitted = c.Unchanged || config.NoEventBody(); !c.Omitted {
 			c.Document = next.body()
 		}
 	}
 	d.outputBytes += len(c.Document)
 	d.Outputs = append(d.Outputs, Output{Message: events.Changed(d.limits.Log, kind, m.Seq, c, trace), Seq: m.Seq})
+}
+
+// tells reports whether a message about a touch that lapse has appended for a read is published. In each TTL it is that
+// about the first one, so that reads do not fill the stream of events.
+func tells(live, next store.Header, config store.Config, at int64) bool {
+	deadline, expires := next.Clock().Deadline(config.History.Current())
+	length := max(deadline-at, 1)
+	return !expires || live.Clock().Begin()/length < at/length
 }
 
 // Full reports whether the step has to end: its outputs have so many bytes, or its patches have parsed so many

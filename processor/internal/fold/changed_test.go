@@ -39,6 +39,8 @@ func TestG3_ChangesOfAllOperations(t *testing.T) {
 		at := wire.Time(110_000)
 		return wire.Change{ID: "x", Collection: "c", Document: []byte(document), Etag: 9, Ts: 50_000, ExpiresAt: &at}
 	}
+	touched := version("")
+	touched.Document, touched.Omitted, touched.Unchanged = nil, true, true
 	gone := wire.Change{ID: "x", Collection: "c", Ts: 50_000}
 	for _, c := range []struct {
 		message *Message
@@ -52,7 +54,7 @@ func TestG3_ChangesOfAllOperations(t *testing.T) {
 		{targeted(wire.Upsert, `{"b":2}`), live(), wire.TypeUpdated, version(`{"b":2}`), ""},
 		{targeted(wire.Replace, `{"b":2}`), live(), wire.TypeUpdated, version(`{"b":2}`), ""},
 		{targeted(wire.Patch, `{"b":2}`), live(), wire.TypeUpdated, version(`{"a":1,"b":2}`), ""},
-		{targeted(wire.Touch, ``), live(), wire.TypeUpdated, version(`{"a":1}`), ""},
+		{targeted(wire.Touch, ``), live(), wire.TypeUpdated, touched, ""},
 		{targeted(wire.Delete, ``), live(), wire.TypeDeleted, gone, ""},
 		{targeted(wire.Upsert, `{"b":2}`), dead(), wire.TypeCreated, version(`{"b":2}`), "e5"},
 		{targeted(wire.Create, `{"b":2}`), live(), "", gone, "r9"},
@@ -77,21 +79,18 @@ func TestG3_ChangesOfAllOperations(t *testing.T) {
 	}
 }
 
-// TestChangesWithoutTheDocument: where eventBody is false, a change has no document, and a touch need not
-// read it. Else a touch reads it whole.
+// TestChangesWithoutTheDocument: where eventBody is false, a change has no document. A touch has none in any case, and
+// need not read it.
 func TestChangesWithoutTheDocument(t *testing.T) {
 	config := store.Config{Changes: true}
 	named := func() int {
 		_, whole := New(testLimits, oneConfig(config), 0).Name([]*Message{targeted(wire.Touch, ``)})
 		return len(whole)
 	}
-	if named() != 1 {
-		t.Error("a touch does not read the document")
-	}
-	config.Bodies = []store.BodyChange{{Since: 1, Seq: 1}}
 	if named() != 0 {
 		t.Error("a touch reads the document, although its message leaves it out")
 	}
+	config.Bodies = []store.BodyChange{{Since: 1, Seq: 1}}
 	_, d := decideOne(t, config, nil, targeted(wire.Upsert, `{"b":2}`))
 	want := events.Changed(testLimits.Log, wire.TypeCreated, 9, wire.Change{ID: "x", Collection: "c", Omitted: true, Etag: 9, Ts: 50_000}, "")
 	if len(d.Outputs) != 1 || !reflect.DeepEqual(d.Outputs[0].Message, want) {
@@ -99,24 +98,50 @@ func TestChangesWithoutTheDocument(t *testing.T) {
 	}
 }
 
-// TestChangesBoundAStep: touches are short, and the documents of their messages are not. So a step ends
+// TestChangesBoundAStep: patches are short, and the documents of their messages are not. So a step ends
 // after some of them.
 //
 // Goes red if Full counts the messages instead.
 func TestChangesBoundAStep(t *testing.T) {
-	d := New(testLimits, oneConfig(store.Config{Changes: true}), 0)
+	d := New(Limits{Log: testLimits.Log, MaxBody: 2 * BatchBytes}, oneConfig(store.Config{Changes: true}), 0)
 	body := []byte(`{"a":"` + strings.Repeat("x", BatchBytes/4) + `"}`)
 	n := 0
 	for ; n < 10 && !d.Full(); n++ {
-		m := decoder.Decode(fmt.Sprint("lapse.write.touch.c.x", n), nats.Header{}, nil, Position{Seq: uint64(n + 1), Time: 50_000})
+		m := decoder.Decode(fmt.Sprint("lapse.write.patch.c.x", n), nats.Header{}, []byte(`{"b":1}`), Position{Seq: uint64(n + 1), Time: 50_000})
 		h := store.Header{Ts: 40_000, Etag: 5}
 		d.Slot(Key{Collection: "c", ID: m.ID}).SetStored(&h, body)
 		if !d.Apply(m) {
-			t.Fatal("a touch is not applied")
+			t.Fatal("a patch is not applied")
 		}
 	}
 	if n != 4 {
-		t.Errorf("a step ends after %d touches, want 4", n)
+		t.Errorf("a step ends after %d patches, want 4", n)
+	}
+}
+
+// TestOneChangeOfReadsInEachTTL: reads renew a document ten times in each TTL, and one of ten renewals is published. A
+// touch of a client is published each time.
+//
+// It fails if each renewal is published, or none.
+func TestOneChangeOfReadsInEachTTL(t *testing.T) {
+	config := store.Config{History: ttlrules.History{}.With(0, 1, 10), SlideOnRead: true, Changes: true}
+	for name, header := range map[string]nats.Header{"client": {}, "read": {wire.HeaderSlide: {"true"}}} {
+		live, published := &Version{Header: store.Header{Ts: 1000, Etag: 1}, Body: []byte("{}")}, 0
+		for n := range uint64(100) { // ten TTLs
+			header.Set(wire.HeaderIfMatch, fmt.Sprint(n+1))
+			at := 2000 + 1000*int64(n)
+			m := decoder.Decode("lapse.write.touch.c.x", header, nil, Position{Seq: n + 2, Time: at, Stamp: at * 1e6})
+			d := New(testLimits, oneConfig(config), 0)
+			d.Slot(Key{Collection: "c", ID: "x"}).SetStored(&live.Header, live.Body)
+			if !d.Apply(m) || len(d.Rejections) > 0 {
+				t.Fatalf("%s: touch %d is refused: %v", name, n, d.Rejections)
+			}
+			published += len(d.Outputs)
+			live = d.Slot(Key{Collection: "c", ID: "x"}).Now
+		}
+		if want := map[string]int{"client": 100, "read": 10}[name]; published != want {
+			t.Errorf("%s: %d changes of 100 touches in ten TTLs are published, want %d", name, published, want)
+		}
 	}
 }
 

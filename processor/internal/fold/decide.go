@@ -173,7 +173,7 @@ func (d *Decision) write(m *Message) bool {
 		next.patch = nil
 	}
 	s.Now = next
-	if config.Changes {
+	if config.Changes && (!m.Slide || tells(live.Header, next.Header, config, at)) {
 		d.changed(m, live, next, config)
 	}
 	o := wire.Outcome{Status: wire.StatusOK, Etag: wire.Etag(m.Seq), Ts: wire.Time(at), Warning: warning(m, config, at)}

@@ -44,7 +44,7 @@ func (d *Decision) Name(messages []*Message) (slots []*Slot, whole map[Key]bool)
 		// So may a warning of it.
 		config := d.catalog.Config(m.Collection)
 		near := last-messages[0].Time >= 1000 || m.Clock.ExpiresAt != nil || len(config.Warnings) > 0
-		if m.Op == wire.Patch || m.Op == wire.Touch && (near || config.Changes && !config.NoEventBody()) {
+		if m.Op == wire.Patch || m.Op == wire.Touch && near {
 			whole[key] = true
 		}
 	}

@@ -71,7 +71,7 @@ type Options struct {
 	LogMaxAge       *time.Duration // no limit
 	LogMaxBytes     *int64         // no limit
 	EventsMaxAge    *time.Duration // 7 days, and at most EventsLongest
-	EventsMaxBytes  *int64         // no limit
+	EventsMaxBytes  *int64         // 4 GiB, or as much as NATS has room for
 	EventsLongest   time.Duration  // that events may be kept; no limit if it is 0
 	Objects         bool           // whether snapshots are in an object store of JetStream
 	DuplicateWindow *time.Duration // 2 minutes
@@ -377,7 +377,7 @@ func provision(ctx context.Context, js jetstream.JetStream, o Options, want jets
 		if o.Existing {
 			return nil, gone(want.Name)
 		}
-		if stream, err = js.CreateStream(ctx, want); err == nil {
+		if stream, err = create(ctx, js, want, maxBytes == nil); err == nil {
 			o.Logger.Info("created stream", slog.String("stream", want.Name))
 			return stream, nil
 		}

@@ -1,0 +1,55 @@
+package streams
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/integration/harness/natstest"
+)
+
+// TestEventsAreBounded: the stream of events has a bound of bytes unless the user sets another one; less where NATS has
+// less room, and none where it has nearly none. A bound that the user sets is not made smaller.
+//
+// It fails if clients can fill the disk with events, or if lapse does not start where there is little room.
+func TestEventsAreBounded(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		room string
+		set  *int64
+		want int64 // 0: it is refused
+	}{
+		{"100GiB", nil, 4 << 30}, {"3GiB", nil, 2 << 30}, {"10MiB", nil, -1}, {"100GiB", new(int64(-1)), -1}, {"3GiB", new(int64(1 << 30)), 1 << 30}, {"3GiB", new(int64(5 << 30)), 0},
+	} {
+		t.Run(fmt.Sprint(c.room, " ", c.want), func(t *testing.T) {
+			js := natstest.Connect(t, natstest.Options{JetStream: "max_file_store: " + c.room})
+			o := options()
+			o.EventsMaxBytes = c.set
+			s, err := Provision(t.Context(), js, o)
+			switch {
+			case c.want == 0 && (err == nil || !strings.Contains(err.Error(), "storage")):
+				t.Errorf("room %s: %v", c.room, err)
+			case c.want != 0 && err != nil:
+				t.Errorf("room %s: %v", c.room, err)
+			case c.want != 0 && s.Events.CachedInfo().Config.MaxBytes != c.want:
+				t.Errorf("room %s: the bound is %d, want %d", c.room, s.Events.CachedInfo().Config.MaxBytes, c.want)
+			}
+		})
+	}
+}
+
+// TestCheckSize: the problem is there before the stream removes a message.
+func TestCheckSize(t *testing.T) {
+	info := &jetstream.StreamInfo{Config: jetstream.StreamConfig{Name: "E", MaxBytes: 1000}, State: jetstream.StreamState{Bytes: 799}}
+	if err := CheckSize(info); err != nil {
+		t.Error(err)
+	}
+	if info.State.Bytes = 800; CheckSize(info) == nil {
+		t.Error("a stream with 80 % of its bytes is no problem")
+	}
+	if info.Config.MaxBytes = -1; CheckSize(info) != nil {
+		t.Error("a stream without a limit is a problem")
+	}
+}
