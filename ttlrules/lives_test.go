@@ -71,15 +71,15 @@ const (
 // two histories of the rules.
 type life struct {
 	*rand.Rand
-	now     int64
-	seq     uint64
-	def     ttlrules.Default
-	docs    [3]*version
-	rules   [2]ttlrules.History
-	banded  int // versions in a band
-	held    int // writes that had to wait until the history was settled
-	ran     int // versions that were expired at their own ts
-	story   []string
+	now    int64
+	seq    uint64
+	def    ttlrules.Default
+	docs   [3]*version
+	rules  [2]ttlrules.History
+	banded int // versions in a band
+	held   int // writes that had to wait until the history was settled
+	ran    int // versions that were expired at their own ts
+	story  []string
 }
 
 // play plays a history; it returns a text that says what is wrong, empty if nothing is.
