@@ -1,6 +1,8 @@
 package elsewhere
 
 import (
+	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/micro"
 
@@ -26,6 +29,13 @@ func TestFollowWithUsers(t *testing.T) {
 	c := harness.NewClient(t, i.nats.URL(), "")
 	c.Configure("visits", `{"defaultTtl":3600}`)
 	written := c.Want(wire.StatusCreated, wire.Create, "visits", "7", `{"page":"/tea","ttl":1}`)
+	harness.Until(t, harness.Limit, "the reader has a mirror of the events", func(context.Context) error {
+		reply, err := c.NC.Request("$JS.READERS.API.STREAM.INFO.LAPSE_EVENTS", nil, time.Second)
+		if err == nil && strings.Contains(string(reply.Data), `"error"`) {
+			err = errors.New(string(reply.Data))
+		}
+		return err
+	})
 	dir := t.TempDir()
 	program := strings.ReplaceAll(documents.Read(t, "deploy/recipes/follow.mjs"), "tls://127.0.0.1:4222", "tls://"+harness.Address(i.nats.Port))
 	root := documents.Root(t)

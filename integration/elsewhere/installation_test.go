@@ -36,7 +36,7 @@ func install(t *testing.T) *installation {
 		t.Fatal(err)
 	}
 	// Of the certificates for a trial, that of Redis is for a server at this address.
-	l := harness.PrepareLapse(t, "--nats", i.nats.URL(), "--redis", redis.URL(), "--http-token-file", secrets.Path("http-tokens"),
+	l := harness.PrepareLapse(t, "--nats", i.nats.URL(), "--redis", redis.URL(), "--readers", "READERS,FORWARD", "--http-token-file", secrets.Path("http-tokens"),
 		"--http-tls-cert", secrets.Path("redis.crt"), "--http-tls-key", secrets.Path("redis.key"))
 	i.https = l.HTTP
 	l.Launch()

@@ -4,13 +4,15 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
 )
 
 // natsTool stands in for the command line tool of NATS: it knows "req SUBJECT BODY", "pub SUBJECT BODY" and
-// "sub SUBJECT", which ends by an interrupt or after --count messages.
+// "sub SUBJECT", which ends by an interrupt or after --count messages. Of the reports, it only asks whether JetStream
+// answers.
 func natsTool(args []string) int {
 	verb, flags := args[0], flag.NewFlagSet("nats", flag.ContinueOnError)
 	count := flags.Int("count", 0, "messages")
@@ -42,6 +44,12 @@ func natsCommand(verb string, args []string, count int, options []nats.Option) e
 	}
 	defer nc.Close()
 	switch {
+	case verb == "stream" && slices.Equal(args, []string{"report"}), verb == "server" && slices.Equal(args, []string{"report", "jetstream"}):
+		js, err := nc.JetStream()
+		if err == nil {
+			_, err = js.AccountInfo()
+		}
+		return err
 	case verb == "req" && len(args) == 2:
 		reply, err := nc.Request(args[0], []byte(args[1]), 30*time.Second)
 		if err != nil {

@@ -21,19 +21,17 @@ func TestMain(m *testing.M) {
 // states say what a page stands on before its first block. On others a lapse runs, alone with its embedded
 // servers.
 var states = map[string]func(*page){
-	"README.md":                   (*page).alone,
-	"deploy/README.md":            (*page).containers,
-	"deploy/docs/install.md":      (*page).containers,
-	"deploy/docs/regions.md":      (*page).alone,
-	"deploy/docs/security.md":     (*page).closed,
-	"deploy/docs/backup.md":       (*page).alone,
-	"deploy/docs/redis.md":        (*page).alone,
-	"deploy/docs/runbook.md":      (*page).containers,
-	"deploy/docs/upgrade.md":      (*page).containers,
-	".github/CONTRIBUTING.md":     (*page).containers,
-	"deploy/docs/scale.md":        (*page).containers,
-	"deploy/recipes/sessions.md":  (*page).open,
-	"deploy/recipes/retention.md": (*page).open,
+	"README.md":               (*page).alone,
+	"deploy/README.md":        (*page).containers,
+	"deploy/docs/install.md":  (*page).containers,
+	"deploy/docs/regions.md":  (*page).alone,
+	"deploy/docs/security.md": (*page).closed,
+	"deploy/docs/backup.md":   (*page).alone,
+	"deploy/docs/redis.md":    (*page).alone,
+	"deploy/docs/runbook.md":  (*page).containers,
+	"deploy/docs/upgrade.md":  (*page).containers,
+	".github/CONTRIBUTING.md": (*page).containers,
+	"deploy/docs/scale.md":    (*page).containers,
 }
 
 // programs have the programs of the Go blocks of pages: each block is a part of one of these tests, to the
@@ -64,6 +62,7 @@ func TestPages(t *testing.T) {
 					state = (*page).open
 				}
 				state(p)
+				p.programsHere()
 			}
 			for _, b := range blocks {
 				p.do(b)
@@ -105,7 +104,7 @@ func (p *page) inAProgram(b documents.Block) {
 		path = strings.TrimSuffix(p.document, ".md") + "_test.go"
 	}
 	program := "\n" + flat(documents.Read(p.t, path))
-	if !strings.Contains(program, "\n"+flat(b.Text)) {
+	if !strings.Contains(program, "\n"+flat(strings.TrimSpace(b.Text))) {
 		p.t.Errorf("%s has a block that no test runs, because %s does not have it:\n%s", p.document, path, b.Text)
 	}
 }
@@ -119,7 +118,7 @@ func flat(text string) string {
 	return lines.String()
 }
 
-// command is a line of a session, and what the page shows that it prints.
+// lineOfSession is a line of a session, and what the page shows that it prints.
 type lineOfSession struct {
 	line, output string
 	interrupt    bool // the person ends it with Ctrl-C, when it has printed that
@@ -129,7 +128,7 @@ type lineOfSession struct {
 // them in the shell's way ("<<EOF").
 func session(text string) (all []lineOfSession) {
 	for _, part := range strings.Split("\n"+text, "\n$ ")[1:] {
-		line, output, _ := strings.Cut(part, "\n")
+		line, output, _ := strings.Cut(part+"\n", "\n")
 		if _, mark, ok := strings.Cut(line, "<<'"); ok {
 			mark, _, _ = strings.Cut(mark, "'")
 			body, rest, _ := strings.Cut(output, "\n"+mark+"\n")
