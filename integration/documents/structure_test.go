@@ -123,7 +123,7 @@ func TestLinks(t *testing.T) {
 
 // named is a document that a file names: by its path below the root, perhaps behind the address of the
 // repository.
-var named = regexp.MustCompile(`\b((?:deploy|sink|ttlrules|integration|\.github)/[a-z/]*[A-Za-z]+\.md)(?:#([a-z0-9-]+)\b)?`)
+var named = regexp.MustCompile(`\b((?:deploy|sink|ttlrules|integration|\.github)/[a-z/]*[A-Za-z]+\.md)(?:#([a-z0-9-]+)\b($|[^-]))?`)
 
 // others returns the other files of the project that may name a document, by their paths.
 func others(t *testing.T) map[string]string {
