@@ -183,7 +183,8 @@ func TestRunbook(t *testing.T) {
 	if messages < 3 {
 		t.Errorf("%d messages link to the runbook", messages)
 	}
-	guide, anchor, _ := strings.Cut(strings.TrimPrefix(health.Regions, strings.TrimSuffix(runbook, "docs/runbook.md#")), "#")
+	folder := strings.TrimSuffix(runbook, "docs/runbook.md#")
+	guide, anchor, _ := strings.Cut(strings.TrimPrefix(health.Regions, folder), "#")
 	if !documents.Anchors(read(t, guide))[anchor] {
 		t.Errorf("the link %s leads nowhere", health.Regions)
 	}

@@ -92,8 +92,8 @@ func Follows(ctx context.Context, where string, connect func(url string) (*nats.
 		return "", fmt.Errorf("ask for its JetStream domain: %w", err)
 	}
 	if account.Domain == "" {
-		return "", errors.New("it has no JetStream domain: give it one (jetstream { domain: … }), and join both regions by a leaf node (" +
-			health.Regions + ")")
+		return "", errors.New("it has no JetStream domain: give it one (jetstream { domain: … }), and join both regions " +
+			"by a leaf node (" + health.Regions + ")")
 	}
 	return account.Domain, nil
 }

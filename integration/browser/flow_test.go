@@ -18,9 +18,9 @@ var inks = []ink{
 	{"dark", "#151b23", "#9198a1", "#f0f6fc", "#9198a1", "#4493f8"},
 }
 
-// TestFlow makes the drawing of the flow in the README, light and dark, with the subjects and the streams that lapse has.
-// With LAPSE_PICTURES it goes into that directory (see .github/images/make). It fails if the drawing of the README is
-// another one: then make it again.
+// TestFlow makes the drawing of the flow in the README, light and dark, with the subjects and the streams that lapse
+// has. With LAPSE_PICTURES it goes into that directory (see .github/images/make). It fails if the drawing of the README
+// is another one: then make it again.
 func TestFlow(t *testing.T) {
 	t.Parallel()
 	for _, c := range inks {
@@ -44,13 +44,17 @@ func (c ink) draw() string {
 	p := wire.DefaultPrefix
 	var b strings.Builder
 	put := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	put(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 960 250" role="img" font-family="ui-sans-serif, system-ui, sans-serif">`)
-	put(`<title>Clients write to the log in NATS; lapse applies it to Redis, which serves reads, and publishes events for consumers</title>`)
+	put(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 960 250" role="img"` +
+		` font-family="ui-sans-serif, system-ui, sans-serif">`)
+	put(`<title>Clients write to the log in NATS; lapse applies it to Redis, which serves reads,` +
+		` and publishes events for consumers</title>`)
 	put(`<defs><marker id="end" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">` +
 		`<path d="M0 0 8 4 0 8z" fill="` + c.line + `"/></marker></defs>`)
 	box := func(x, y int, title, below, color string) {
-		put(`<rect x="%d" y="%d" width="150" height="64" rx="8" fill="%s" stroke="%s" stroke-width="1.5"/>`, x, y, c.box, color)
-		put(`<text x="%d" y="%d" fill="%s" font-size="16" font-weight="600" text-anchor="middle">%s</text>`, x+75, y+28, c.text, title)
+		put(`<rect x="%d" y="%d" width="150" height="64" rx="8" fill="%s" stroke="%s" stroke-width="1.5"/>`,
+			x, y, c.box, color)
+		put(`<text x="%d" y="%d" fill="%s" font-size="16" font-weight="600" text-anchor="middle">%s</text>`,
+			x+75, y+28, c.text, title)
 		put(`<text x="%d" y="%d" fill="%s" font-size="12" text-anchor="middle">%s</text>`, x+75, y+48, c.quiet, below)
 	}
 	arrow := func(path string) {

@@ -65,16 +65,16 @@ func shop(t *testing.T, r *rig) {
 	for i := range sessions {
 		// More of them end soon than late, in waves.
 		ttl := time.Duration(30+i*i*3400/(sessions*sessions)+(i%7)*25) * time.Second
-		err := batch.Create(t.Context(), fmt.Sprintf("s%03d", i), document{"user": users[i%len(users)], "device": []string{"phone", "laptop"}[i%2]},
-			client.TTL(ttl))
-		if err != nil {
+		session := document{"user": users[i%len(users)], "device": []string{"phone", "laptop"}[i%2]}
+		if err := batch.Create(t.Context(), fmt.Sprintf("s%03d", i), session, client.TTL(ttl)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := batch.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for name, ttl := range map[string]time.Duration{"carts": 24 * time.Hour, "holds": client.Never, "visitors": 30 * 24 * time.Hour} {
+	const day = 24 * time.Hour
+	for name, ttl := range map[string]time.Duration{"carts": day, "holds": client.Never, "visitors": 30 * day} {
 		c := r.collection(t, name, ttl)
 		for i := range carts {
 			put(t, c, fmt.Sprintf("%c%d", 'A'+i%8, i), document{"n": i})

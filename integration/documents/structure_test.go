@@ -49,7 +49,8 @@ func TestWords(t *testing.T) {
 		if !slices.Contains(notes, path) {
 			total += words
 		}
-		t.Logf("%-34s %6d words %3d minutes, %d paragraphs of more than %d", path, words, (words+wordsPerMinute-1)/wordsPerMinute, long, paragraph)
+		minutes := (words + wordsPerMinute - 1) / wordsPerMinute
+		t.Logf("%-34s %6d words %3d minutes, %d long paragraphs", path, words, minutes, long)
 	}
 	t.Logf("%d words without the notes of bench and simulation", total)
 }
@@ -123,14 +124,17 @@ func TestLinks(t *testing.T) {
 
 // named is a document that a file names: by its path below the root, perhaps behind the address of the
 // repository.
-var named = regexp.MustCompile(`\b((?:deploy|sink|ttlrules|integration|\.github)/[a-z/]*[A-Za-z]+\.md)(?:#([a-z0-9-]+)\b($|[^-]))?`)
+var named = regexp.MustCompile(`\b((?:deploy|sink|ttlrules|integration|\.github)/[a-z/]*[A-Za-z]+\.md)` +
+	`(?:#([a-z0-9-]+)\b($|[^-]))?`)
 
 // others returns the other files of the project that may name a document, by their paths.
 func others(t *testing.T) map[string]string {
 	t.Helper()
 	root := documents.Root(t)
 	all := map[string]string{}
-	kinds := []string{".go", ".yaml", ".yml", ".conf", ".json", ".service", ".html", ".txtar", ".acl", ".tpl", "", ".mjs", ".js", ".py"}
+	kinds := []string{
+		"", ".acl", ".conf", ".go", ".html", ".js", ".json", ".mjs", ".py", ".service", ".tpl", ".txtar", ".yaml", ".yml",
+	}
 	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -161,7 +165,8 @@ func others(t *testing.T) map[string]string {
 // TestFences: each block says what it is, so that a test knows how to run it.
 func TestFences(t *testing.T) {
 	t.Parallel()
-	known := []string{"sh", "console", "go", "js", "python", "yaml", "json", "ini", "text"}
+	data := []string{"js", "python", "yaml", "json", "ini", "text"}
+	known := append([]string{"sh", "console", "go"}, data...)
 	for _, path := range documents.All(t) {
 		if slices.Contains(notes, path) {
 			continue
@@ -174,7 +179,7 @@ func TestFences(t *testing.T) {
 			if !slices.Contains(known, b.Language) {
 				t.Errorf("%s has a block of the language %q: use one of %v\n%s", path, b.Language, known, b.Text)
 			}
-			if data := slices.Contains([]string{"js", "python", "yaml", "json", "ini", "text"}, b.Language); data && b.File() == "" {
+			if slices.Contains(data, b.Language) && b.File() == "" {
 				t.Errorf("%s has a block that no test can use, because its first line names no file\n%s", path, b.Text)
 			}
 		}

@@ -37,7 +37,8 @@ func TestFollowWithUsers(t *testing.T) {
 		return err
 	})
 	dir := t.TempDir()
-	program := strings.ReplaceAll(documents.Read(t, "deploy/recipes/follow.mjs"), "tls://127.0.0.1:4222", "tls://"+harness.Address(i.nats.Port))
+	program := documents.Read(t, "deploy/recipes/follow.mjs")
+	program = strings.ReplaceAll(program, "tls://127.0.0.1:4222", "tls://"+harness.Address(i.nats.Port))
 	root := documents.Root(t)
 	for _, err := range []error{
 		os.Mkdir(filepath.Join(dir, "deploy"), 0o700),
@@ -52,7 +53,8 @@ func TestFollowWithUsers(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "node", "follow.mjs")
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
-	want := regexp.MustCompile(`^lapse\.document\.expired\.v1 /lapse/\d+/collections/visits visits/7/` + written.Etag.String() + ` \S+Z \{ page: '/tea', ttl: 1 \}\n$`)
+	want := regexp.MustCompile(`^lapse\.document\.expired\.v1 /lapse/\d+/collections/visits visits/7/` +
+		written.Etag.String() + ` \S+Z \{ page: '/tea', ttl: 1 \}\n$`)
 	if err != nil || !want.Match(out) {
 		t.Errorf("node follow.mjs: %v\n%s", err, out)
 	}

@@ -25,7 +25,8 @@ type installation struct {
 func install(t *testing.T) *installation {
 	t.Helper()
 	secrets := deployed.New(t)
-	servers := fmt.Sprintf("tls { ca_file: %q, cert_file: %q, key_file: %q, verify: true, timeout: 60 }\nallow_non_tls: true\n",
+	const config = "tls { ca_file: %q, cert_file: %q, key_file: %q, verify: true, timeout: 60 }\nallow_non_tls: true\n"
+	servers := fmt.Sprintf(config,
 		secrets.Path("ca.crt"), secrets.Path("nats-1.crt"), secrets.Path("nats-1.key"))
 	i := &installation{nats: harness.StartNATS(t, harness.NATSOptions{Config: servers}), secrets: secrets.Dir}
 	redis := harness.StartRedis(t, harness.RedisOptions{})
@@ -36,7 +37,8 @@ func install(t *testing.T) *installation {
 		t.Fatal(err)
 	}
 	// Of the certificates for a trial, that of Redis is for a server at this address.
-	l := harness.PrepareLapse(t, "--nats", i.nats.URL(), "--redis", redis.URL(), "--readers", "READERS,FORWARD", "--http-token-file", secrets.Path("http-tokens"),
+	l := harness.PrepareLapse(t, "--nats", i.nats.URL(), "--redis", redis.URL(), "--readers", "READERS,FORWARD",
+		"--http-token-file", secrets.Path("http-tokens"),
 		"--http-tls-cert", secrets.Path("redis.crt"), "--http-tls-key", secrets.Path("redis.key"))
 	i.https = l.HTTP
 	l.Launch()

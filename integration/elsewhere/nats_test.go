@@ -44,7 +44,8 @@ func natsCommand(verb string, args []string, count int, options []nats.Option) e
 	}
 	defer nc.Close()
 	switch {
-	case verb == "stream" && slices.Equal(args, []string{"report"}), verb == "server" && slices.Equal(args, []string{"report", "jetstream"}):
+	case verb == "stream" && slices.Equal(args, []string{"report"}),
+		verb == "server" && slices.Equal(args, []string{"report", "jetstream"}):
 		js, err := nc.JetStream()
 		if err == nil {
 			_, err = js.AccountInfo()

@@ -58,10 +58,11 @@ func newPage(t *testing.T, document string) *page {
 	system := p.dir + "-system"
 	here, err2 := filepath.Abs("testdata/bin")
 	self, err3 := os.Executable()
+	nats := "#!/bin/sh\n" + standIn + "=nats exec " + self + ` "$@"` + "\n"
 	err = errors.Join(err, err2, err3,
 		os.Symlink(harnessprograms.Path(t, "lapse"), filepath.Join(system, "bin", "lapse")),
 		os.Symlink(harnessprograms.Path(t, "nats-server"), filepath.Join(system, "bin", "nats-server")),
-		os.WriteFile(filepath.Join(system, "bin", "nats"), []byte("#!/bin/sh\n"+standIn+"=nats exec "+self+` "$@"`+"\n"), 0o700),
+		os.WriteFile(filepath.Join(system, "bin", "nats"), []byte(nats), 0o700),
 		os.Symlink(filepath.Join(root, "integration", "node", "node_modules"), filepath.Join(p.dir, "node_modules")))
 	if err != nil {
 		t.Fatal(err)
@@ -285,7 +286,9 @@ func (p *page) command(c lineOfSession) {
 }
 
 // varies is what differs from run to run: instants, etags, sequences, ages and sizes.
-var varies = regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+Z|today at [\d:]+|\b\d+(\.\d+)? ?(ms|s|B|KB|MB|KiB|MiB)\b|(?m:(etag[":, =]*|^id: |/lapse/|"seq":|visits/7/|"live":)\d+)`)
+var varies = regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+Z|today at [\d:]+|` +
+	`\b\d+(\.\d+)? ?(ms|s|B|KB|MB|KiB|MiB)\b|` +
+	`(?m:(etag[":, =]*|^id: |/lapse/|"seq":|visits/7/|"live":)\d+)`)
 
 // same returns a text without what differs from run to run, and without white space.
 func same(text string) string {

@@ -73,7 +73,9 @@ func TestPages(t *testing.T) {
 
 // needsShell reports whether a block is a command.
 func needsShell(blocks []documents.Block) bool {
-	return slices.ContainsFunc(blocks, func(b documents.Block) bool { return b.Language == "sh" || b.Language == "console" })
+	return slices.ContainsFunc(blocks, func(b documents.Block) bool {
+		return b.Language == "sh" || b.Language == "console"
+	})
 }
 
 // do does what a reader of the page does with a block.

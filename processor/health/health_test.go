@@ -124,7 +124,8 @@ func TestBoardsOfShards(t *testing.T) {
 	b.Set(Problem{Name: "disk"}, errors.New("full"))
 	first.Set(Problem{Name: "overdue"}, errors.New("late"))
 	second.Set(Problem{Name: "overdue"}, errors.New("later"))
-	expect(t, "at the beginning", lines()[1:], "level=WARN msg=\"there is a problem\" problem=\"shard 0: overdue\" reason=late"+told+"overdue\n",
+	expect(t, "at the beginning", lines()[1:],
+		"level=WARN msg=\"there is a problem\" problem=\"shard 0: overdue\" reason=late"+told+"overdue\n",
 		"level=WARN msg=\"there is a problem\" problem=\"shard 1: overdue\" reason=later"+told+"overdue\n")
 	if got := b.Err().Error(); got != "disk: full\nshard 0: overdue: late\nshard 1: overdue: later" {
 		t.Errorf("the process: %s", got)

@@ -96,8 +96,10 @@ func TestFailures(t *testing.T) {
 	}
 	f.want(f.do("POST", document, change), 503, "Redis is &lt;away&gt;")
 	f.want(f.do("GET", "/", nil), 200, "The collections cannot be listed: Redis is &lt;away&gt;",
-		"<p>shards 1, 3: Redis: it does &lt;not&gt; answer</p><p class=\"advice\">Make Redis reachable. <a href=\""+runbook+"problem-redis\">The runbook</a></p>",
-		"<p>the log has not been applied yet</p><p class=\"advice\">Wait. <a href=\""+runbook+"lapsenotready\">The runbook</a></p>")
+		"<p>shards 1, 3: Redis: it does &lt;not&gt; answer</p>"+
+			"<p class=\"advice\">Make Redis reachable. <a href=\""+runbook+"problem-redis\">The runbook</a></p>",
+		"<p>the log has not been applied yet</p>"+
+			"<p class=\"advice\">Wait. <a href=\""+runbook+"lapsenotready\">The runbook</a></p>")
 	for range 3 {
 		f.want(f.do("GET", "/console/system", nil), 200, "NATS is away")
 	}

@@ -119,7 +119,8 @@ func TestExamplesWork(t *testing.T) {
 	} {
 		body := bodies[c.method+" "+c.path]
 		delete(bodies, c.method+" "+c.path)
-		answer := r.do(c.method, strings.TrimPrefix(here.Replace(c.path), "/v1"), body, "Content-Type", c.media).want(t, c.status)
+		path := strings.TrimPrefix(here.Replace(c.path), "/v1")
+		answer := r.do(c.method, path, body, "Content-Type", c.media).want(t, c.status)
 		if strings.Contains(answer.body, `"error"`) {
 			t.Errorf("%s %s with %s: %s", c.method, c.path, body, answer.body)
 		}

@@ -39,7 +39,7 @@ func TestHealth(t *testing.T) {
 	}
 	get("/healthz", http.StatusOK, "ok")
 	get("/readyz", http.StatusServiceUnavailable, "shard 3 lags by 12 messages")
-	get("/readyz", http.StatusServiceUnavailable, "What to do:\nhttps://github.com/seed18712806/lapse/blob/main/deploy/docs/runbook.md#")
+	get("/readyz", http.StatusServiceUnavailable, "What to do:\nhttps://github.com/")
 	ready = nil
 	get("/readyz", http.StatusOK, "ready")
 	get("/metrics", http.StatusOK, "go_goroutines")
