@@ -98,7 +98,7 @@ func TestMembers(t *testing.T) {
 		"an outcome": wire.Outcome{}, "a list": wire.ListRequest{}, "a page": wire.ListReply{},
 		"a document of a page": wire.Document{}, "a count": wire.CountReply{}, "a forecast": wire.ForecastRequest{},
 		"the reply to it": wire.ForecastReply{},
-		"a bucket": wire.Bucket{}, "the collections": wire.CollectionsReply{}, "a collection": wire.Collection{},
+		"a bucket":        wire.Bucket{}, "the collections": wire.CollectionsReply{}, "a collection": wire.Collection{},
 		"settled": wire.SettledReply{},
 	} {
 		for _, member := range members(body) {

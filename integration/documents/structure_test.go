@@ -14,7 +14,7 @@ import (
 // limits are the most words of a document, everything in it counted. Others have no limit.
 var limits = map[string]int{"README.md": 900, "deploy/README.md": 300}
 
-// notes are the documents for those who measure and simulate lapse: lab notes beside the tests.
+// notes are the documents for those who measure and simulate lapse: they name what was, such as a metric of then.
 var notes = []string{"integration/bench/README.md", "integration/simulation/README.md"}
 
 const (
@@ -41,18 +41,14 @@ func TestWords(t *testing.T) {
 		for _, p := range documents.Paragraphs(text) {
 			if n := documents.Words(p); n > paragraph {
 				long++
-				if !slices.Contains(notes, path) {
-					t.Errorf("%s has a paragraph of %d words, and the limit is %d: %.80s…", path, n, paragraph, p)
-				}
+				t.Errorf("%s has a paragraph of %d words, and the limit is %d: %.80s…", path, n, paragraph, p)
 			}
 		}
-		if !slices.Contains(notes, path) {
-			total += words
-		}
+		total += words
 		minutes := (words + wordsPerMinute - 1) / wordsPerMinute
 		t.Logf("%-34s %6d words %3d minutes, %d long paragraphs", path, words, minutes, long)
 	}
-	t.Logf("%d words without the notes of bench and simulation", total)
+	t.Logf("%d words", total)
 }
 
 // TestDocuments: the documents are those of the plan, and the first line of each guide names its reader.
@@ -168,9 +164,6 @@ func TestFences(t *testing.T) {
 	data := []string{"js", "python", "yaml", "json", "ini", "text"}
 	known := append([]string{"sh", "console", "go"}, data...)
 	for _, path := range documents.All(t) {
-		if slices.Contains(notes, path) {
-			continue
-		}
 		text := documents.Read(t, path)
 		if strings.Count(text, "\n```")%2 != 0 {
 			t.Errorf("%s has a block without an end", path)
