@@ -21,7 +21,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/seed18712806/lapse/integration/documents"
 	"github.com/seed18712806/lapse/integration/harness"
+	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -29,7 +31,7 @@ func TestMain(m *testing.M) { harness.Main(m) }
 
 const (
 	rulesFile = "prometheus/lapse.rules.yaml"
-	runbook   = "https://github.com/seed18712806/lapse/blob/main/deploy/README.md#"
+	runbook   = "https://github.com/seed18712806/lapse/blob/main/deploy/docs/runbook.md#"
 )
 
 func read(t *testing.T, path string) string {
@@ -126,55 +128,65 @@ func problems(t *testing.T) (names []string) {
 	return names
 }
 
-var (
-	heading    = regexp.MustCompile(`(?m)^#+ (.*)$`)
-	notInAHref = regexp.MustCompile(`[^a-z0-9 _-]`)
-)
-
-// anchor is the anchor that GitHub gives to a heading.
-func anchor(heading string) string {
-	return strings.ReplaceAll(notInAHref.ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
-}
-
-// anchors returns the anchors of a Markdown file.
-func anchors(text string) map[string]bool {
-	all := make(map[string]bool)
-	for _, match := range heading.FindAllStringSubmatch(text, -1) {
-		all[anchor(match[1])] = true
+// runbookLinks calls see with each heading of the runbook that the source links to by health.Runbook.
+func runbookLinks(t *testing.T, see func(path, anchor string)) {
+	t.Helper()
+	call := regexp.MustCompile(`health\.Runbook\("([^"]*)"\)`)
+	for _, root := range []string{"../processor", "../cmd"} {
+		err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") {
+				return err
+			}
+			for _, match := range call.FindAllStringSubmatch(read(t, path), -1) {
+				see(path, match[1])
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
-	return all
 }
 
-var link = regexp.MustCompile(`\]\(([^)#:" ]*)(?:#([^)]*))?\)`)
-
-// Each alert has a section in the runbook. The sections about problems are those of the problems that
-// lapse can name. The links of the runbook and of the top README lead somewhere.
+// TestRunbook: each alert has a section in the runbook. The sections about problems are those of the problems that
+// lapse can name, and /readyz, the log and the console link to them. So do the messages that name a heading.
+// (integration/documents tests the links of the documents themselves.)
 //
 // It fails if somebody adds a problem or an alert without telling what to do about it, or removes a
 // problem alone.
 func TestRunbook(t *testing.T) {
 	t.Parallel()
-	sections := anchors(read(t, "README.md"))
+	text := read(t, "docs/runbook.md")
+	sections := documents.Anchors(text)
 	var told []string
-	for _, match := range regexp.MustCompile(`(?m)^### Problem: (.*)$`).FindAllStringSubmatch(read(t, "README.md"), -1) {
+	for _, match := range regexp.MustCompile(`(?m)^### Problem: (.*)$`).FindAllStringSubmatch(text, -1) {
 		told = append(told, match[1])
 	}
 	slices.Sort(told)
-	if diff := cmp.Diff(problems(t), told); diff != "" {
-		t.Errorf("the problems that lapse names (-), and those of deploy/README.md (+):\n%s", diff)
+	named := problems(t)
+	if diff := cmp.Diff(named, told); diff != "" {
+		t.Errorf("the problems that lapse names (-), and those of deploy/docs/runbook.md (+):\n%s", diff)
 	}
-	for _, document := range []string{"README.md", "../README.md"} {
-		for _, match := range link.FindAllStringSubmatch(read(t, document), -1) {
-			path := document
-			if match[1] != "" {
-				path = filepath.Join(filepath.Dir(document), match[1])
-			}
-			if _, err := os.Stat(path); err != nil {
-				t.Errorf("%s has a link that leads nowhere: %v", document, err)
-			} else if match[2] != "" && !anchors(read(t, path))[match[2]] {
-				t.Errorf("%s links to #%s of %s, which does not have it", document, match[2], path)
-			}
+	for _, name := range append(named, "") {
+		section, ok := strings.CutPrefix(health.Problem{Name: name}.Link(), runbook)
+		if !ok || !sections[section] {
+			t.Errorf("the problem %q links to %s, and deploy/docs/runbook.md has no such section", name, section)
 		}
+	}
+	messages := 0
+	runbookLinks(t, func(path, section string) {
+		messages++
+		if !sections[section] {
+			t.Errorf("%s links to #%s, and deploy/docs/runbook.md has no such section", path, section)
+		}
+	})
+	if messages < 2 {
+		t.Errorf("%d messages link to the runbook", messages)
+	}
+	folder := strings.TrimSuffix(runbook, "docs/runbook.md#")
+	guide, anchor, _ := strings.Cut(strings.TrimPrefix(health.Regions, folder), "#")
+	if !documents.Anchors(read(t, guide))[anchor] {
+		t.Errorf("the link %s leads nowhere", health.Regions)
 	}
 	links := regexp.MustCompile(`(?m)^ *runbook_url: (.*)$`).FindAllStringSubmatch(read(t, rulesFile), -1)
 	if len(links) != len(alerts(t)) {
@@ -186,7 +198,7 @@ func TestRunbook(t *testing.T) {
 			t.Errorf("%s does not lead to %s", match[1], runbook)
 		}
 		if section != `problem-{{ reReplaceAll " " "-" (toLower $labels.problem) }}` && !sections[section] {
-			t.Errorf("deploy/README.md has no section #%s", section)
+			t.Errorf("deploy/docs/runbook.md has no section #%s", section)
 		}
 	}
 }

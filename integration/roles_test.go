@@ -21,7 +21,7 @@ import (
 )
 
 // natsRoles is what each user of deploy/nats/accounts.conf may publish (pub) or subscribe to
-// (sub). The table in deploy/README.md is a summary of it.
+// (sub). The table in deploy/docs/security.md is a summary of it.
 const natsRoles = `
 operation                                                          orders-writer reader forwarder lapse operator system
 write documents of orders     pub lapse.write.upsert.orders.1          yes         no     no        yes   yes      -

@@ -18,7 +18,7 @@ import (
 // passwords. lapse is not started again, and goes on with the new ones.
 //
 // It goes red if lapse reads a password, a certificate or an authority only once, or if a
-// server does not take up what deploy/README.md says that it does.
+// server does not take up what deploy/docs/security.md says that it does.
 func TestDeployment_Renewal(t *testing.T) {
 	t.Parallel()
 	d := deployed.Start(t)

@@ -12,7 +12,7 @@ import (
 )
 
 // What a document takes in the log, in Redis and in the stream of events, for bodies of two
-// sizes: the figures of "Size" in deploy/README.md.
+// sizes: the figures of "Size" in deploy/docs/scale.md.
 //
 // It fails if one takes much more or less than that page says.
 func TestSizeOfADocument(t *testing.T) {
@@ -79,7 +79,8 @@ func TestSizeOfADocument(t *testing.T) {
 				beside := size.bytes/documents - float64(body)
 				t.Logf("a document of %d bytes takes %.0f bytes beside its body in %s", body, beside, size.what)
 				if beside < size.atLeast || beside > size.max {
-					t.Errorf("a document of %d bytes takes %.0f bytes beside its body in %s: deploy/README.md says %.0f to %.0f", body, beside, size.what, size.atLeast, size.max)
+					t.Errorf("a document of %d bytes takes %.0f bytes beside its body in %s: deploy/docs/scale.md says %.0f to %.0f",
+						body, beside, size.what, size.atLeast, size.max)
 				}
 			}
 		})

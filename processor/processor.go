@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/shard"
 	"github.com/seed18712806/lapse/processor/internal/streams"
@@ -91,7 +92,8 @@ func Follows(ctx context.Context, where string, connect func(url string) (*nats.
 		return "", fmt.Errorf("ask for its JetStream domain: %w", err)
 	}
 	if account.Domain == "" {
-		return "", errors.New("it has no JetStream domain: give it one (jetstream { domain: … }), and join both regions by a leaf node (deploy/README.md, Regions)")
+		return "", errors.New("it has no JetStream domain: give it one (jetstream { domain: … }), and join both regions " +
+			"by a leaf node (" + health.Regions + ")")
 	}
 	return account.Domain, nil
 }

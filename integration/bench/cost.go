@@ -22,7 +22,7 @@ var costs = []struct {
 
 // formula is the CPU time of a document that is written and expires, in µs, on the machine of the figures in
 // README.md: a step has a cost of its own, and the more documents come, the more of them
-// share one. deploy/README.md has it too.
+// share one. deploy/docs/scale.md has it too.
 type formula struct{ shards int }
 
 // of are the times of lapse, nats-server and Redis for a number of documents a second, of so many bytes each.

@@ -122,7 +122,7 @@
 // target.
 //
 // cost: the CPU time of each process for a document that is written and expires, at some rates, sizes and
-// numbers of shards, beside the formula of deploy/README.md.
+// numbers of shards, beside the formula of deploy/docs/scale.md.
 //
 // snapshots: as lateness, beside 300,000 documents that do not expire, while lapse takes one
 // snapshot after another. lapse is compared with itself.

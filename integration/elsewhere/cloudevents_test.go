@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -16,8 +17,8 @@ import (
 
 // readByCloudEvents has the SDK of CloudEvents read an event with everything that one can have: an
 // id that is escaped in the subject, a trace, and a document with text of every kind.
-func (i *installation) readByCloudEvents(c *harness.Client) {
-	i.t.Helper()
+func readByCloudEvents(t *testing.T, dir string, c *harness.Client) {
+	t.Helper()
 	const trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	document := `{"text": "ä \u0000 <&> \"quoted\" 雪", "ttl": 1}`
 	c.Configure("odd", `{"defaultTtl": -1}`)
@@ -41,7 +42,7 @@ func (i *installation) readByCloudEvents(c *harness.Client) {
 		messages = append(messages, m)
 		var data map[string]any
 		if err := json.Unmarshal(e.Data, &data); err != nil {
-			i.t.Fatal(err)
+			t.Fatal(err)
 		}
 		want = map[string]any{
 			"specversion": "1.0", "type": "lapse.document.expired.v1", "source": m.Headers["ce-source"], "subject": wire.EscapeID("a.b ü/*"),
@@ -50,29 +51,29 @@ func (i *installation) readByCloudEvents(c *harness.Client) {
 		}
 	}
 	if len(messages) != 1 || !strings.HasSuffix(messages[0].Headers["ce-source"], "/collections/odd") {
-		i.t.Fatalf("the events are %+v", messages)
+		t.Fatalf("the events are %+v", messages)
 	}
 	text, err := json.Marshal(messages)
 	if err != nil {
-		i.t.Fatal(err)
+		t.Fatal(err)
 	}
 	program, err := os.ReadFile("testdata/events.mjs")
 	if err == nil {
-		err = os.WriteFile(filepath.Join(i.dir, "events.mjs"), program, 0o600)
+		err = os.WriteFile(filepath.Join(dir, "events.mjs"), program, 0o600)
 	}
 	if err != nil {
-		i.t.Fatal(err)
+		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(i.t.Context(), "node", "events.mjs")
-	cmd.Dir, cmd.Stdin = i.dir, bytes.NewReader(text)
+	cmd := exec.CommandContext(t.Context(), "node", "events.mjs")
+	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(text)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		i.t.Fatalf("node events.mjs: %v\n%s", err, out)
+		t.Fatalf("node events.mjs: %v\n%s", err, out)
 	}
 	if err := json.Unmarshal(out, &got); err != nil {
-		i.t.Fatalf("%v\n%s", err, out)
+		t.Fatalf("%v\n%s", err, out)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		i.t.Errorf("the SDK reads another event (-want +got):\n%s", diff)
+		t.Errorf("the SDK reads another event (-want +got):\n%s", diff)
 	}
 }

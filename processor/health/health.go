@@ -76,7 +76,8 @@ func (b *Board) Set(problem Problem, reason error) {
 	text := oneLine(reason)
 	if p.at.IsZero() || text != p.text && time.Since(p.at) > repeatAfter {
 		p.at, p.text = time.Now(), text
-		b.logger.Warn("there is a problem", slog.String("problem", title), slog.String("reason", text))
+		b.logger.Warn("there is a problem", slog.String("problem", title), slog.String("reason", text),
+			slog.String("runbook", problem.Link()))
 	}
 }
 

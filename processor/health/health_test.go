@@ -39,6 +39,9 @@ func expect(t *testing.T, what string, got []string, want ...string) {
 	}
 }
 
+// told is where the runbook tells what to do about a problem, without its name.
+const told = " runbook=https://github.com/seed18712806/lapse/blob/main/deploy/docs/runbook.md#problem-"
+
 // It fails if a problem is logged at each Set, or a changed reason at once or never.
 func TestAProblemIsLoggedWhenItBeginsChangesAndEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -47,13 +50,15 @@ func TestAProblemIsLoggedWhenItBeginsChangesAndEnds(t *testing.T) {
 		expect(t, "without a problem", lines())
 		b.Set(Problem{Name: "disk"}, errors.New("full"))
 		b.Set(Problem{Name: "disk"}, errors.New("full"))
-		expect(t, "at the beginning", lines(), "level=WARN msg=\"there is a problem\" problem=disk reason=full\n")
+		expect(t, "at the beginning", lines(),
+			"level=WARN msg=\"there is a problem\" problem=disk reason=full"+told+"disk\n")
 		time.Sleep(repeatAfter)
 		b.Set(Problem{Name: "disk"}, errors.New("gone"))
 		expect(t, "at a change after 30 s", lines())
 		time.Sleep(time.Nanosecond)
 		b.Set(Problem{Name: "disk"}, errors.New("gone"))
-		expect(t, "at a change later", lines(), "level=WARN msg=\"there is a problem\" problem=disk reason=gone\n")
+		expect(t, "at a change later", lines(),
+			"level=WARN msg=\"there is a problem\" problem=disk reason=gone"+told+"disk\n")
 		time.Sleep(time.Hour)
 		b.Set(Problem{Name: "disk"}, errors.New("gone"))
 		expect(t, "without a change", lines())
@@ -119,8 +124,9 @@ func TestBoardsOfShards(t *testing.T) {
 	b.Set(Problem{Name: "disk"}, errors.New("full"))
 	first.Set(Problem{Name: "overdue"}, errors.New("late"))
 	second.Set(Problem{Name: "overdue"}, errors.New("later"))
-	expect(t, "at the beginning", lines()[1:], "level=WARN msg=\"there is a problem\" problem=\"shard 0: overdue\" reason=late\n",
-		"level=WARN msg=\"there is a problem\" problem=\"shard 1: overdue\" reason=later\n")
+	expect(t, "at the beginning", lines()[1:],
+		"level=WARN msg=\"there is a problem\" problem=\"shard 0: overdue\" reason=late"+told+"overdue\n",
+		"level=WARN msg=\"there is a problem\" problem=\"shard 1: overdue\" reason=later"+told+"overdue\n")
 	if got := b.Err().Error(); got != "disk: full\nshard 0: overdue: late\nshard 1: overdue: later" {
 		t.Errorf("the process: %s", got)
 	}

@@ -10,13 +10,30 @@ import (
 
 // Problem is what keeps a process from being ready, unless it is minor.
 type Problem struct {
-	// Name is a label of the metric, and has a section in deploy/README.md; so names are few and fixed.
+	// Name is a label of the metric, and has a section in deploy/docs/runbook.md; so names are few and fixed.
 	// What a process only passes through, such as a log that is not applied yet, has none.
 	Name   string
 	Advice string // what an operator can do
 	Reason error  // nil while there is no problem
 	Shards []int  // that have it, ascending; nil for the whole process
 	Minor  bool   // it keeps no process from being ready: it harms the clients that caused it alone
+}
+
+// guides is where the guides for those who run lapse are.
+const guides = "https://github.com/seed18712806/lapse/blob/main/deploy/docs/"
+
+// Regions is where the guide to regions tells how to join two of them.
+const Regions = guides + "regions.md#two-regions-step-by-step"
+
+// Runbook is where the runbook has a heading, by its anchor.
+func Runbook(anchor string) string { return guides + "runbook.md#" + anchor }
+
+// Link is where the runbook tells what to do about the problem.
+func (p Problem) Link() string {
+	if p.Name == "" {
+		return Runbook("lapsenotready")
+	}
+	return Runbook("problem-" + strings.ReplaceAll(strings.ToLower(p.Name), " ", "-"))
 }
 
 // String is the problem in one line: its shards, name and reason.
@@ -77,6 +94,16 @@ func (ps Problems) Error() string {
 		lines = append(lines, p.String())
 	}
 	return strings.Join(lines, "\n")
+}
+
+// Links are where the runbook tells what to do about the problems, each once.
+func (ps Problems) Links() (links []string) {
+	for _, p := range ps {
+		if link := p.Link(); !slices.Contains(links, link) {
+			links = append(links, link)
+		}
+	}
+	return links
 }
 
 // Unwrap returns the reasons.

@@ -11,6 +11,7 @@ import (
 	"github.com/seed18712806/lapse/cmd/internal/redisconn"
 	"github.com/seed18712806/lapse/cmd/internal/serve"
 	"github.com/seed18712806/lapse/processor"
+	"github.com/seed18712806/lapse/processor/health"
 )
 
 type beginAnewCommand struct {
@@ -57,13 +58,15 @@ func (c *beginAnewCommand) Run(ctx context.Context, parsed *kong.Context, stream
 	for _, why := range left {
 		streams.Warn("refused: " + output.OneLine(why))
 	}
+	restore := "restore what is missing, or give it up with the flags that are named (" +
+		health.Runbook("give-up-what-is-missing") + ")"
 	switch {
 	case err != nil:
 		return err
 	case len(left) > 0 && len(done) == 0:
-		return fmt.Errorf("%d refused, and nothing was changed: restore what is missing, or give it up with the flags that are named", len(left))
+		return fmt.Errorf("%d refused, and nothing was changed: %s", len(left), restore)
 	case len(left) > 0:
-		return fmt.Errorf("%d still refused: restore what is missing, or give it up with the flags that are named", len(left))
+		return fmt.Errorf("%d still refused: %s", len(left), restore)
 	case len(done) == 0:
 		_, err = fmt.Fprintln(streams.Out, "nothing is refused, and nothing was changed: start lapse")
 	}

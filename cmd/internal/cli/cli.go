@@ -79,7 +79,7 @@ var groups = []kong.Group{
 // newParser makes the parser of the command line. It calls helped when it has printed the help.
 func newParser(ctx context.Context, streams output.Streams, helped func(int)) (*kong.Kong, error) {
 	release, _, _ := version()
-	return kong.New(&commandLine{},
+	parser, err := kong.New(&commandLine{},
 		kong.Name("lapse"),
 		kong.Description(description),
 		kong.Exit(helped),
@@ -93,6 +93,10 @@ func newParser(ctx context.Context, streams output.Streams, helped func(int)) (*
 		kong.KindMapper(reflect.Int, kong.MapperFunc(decodeInt)),
 		Vars,
 	)
+	if err == nil {
+		addExamples(parser.Model.Node)
+	}
+	return parser, err
 }
 
 // Run runs the command that the arguments give, until it ends or ctx is done. It returns

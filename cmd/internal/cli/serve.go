@@ -18,6 +18,7 @@ import (
 	"github.com/seed18712806/lapse/cmd/internal/serve"
 	"github.com/seed18712806/lapse/cmd/internal/web"
 	"github.com/seed18712806/lapse/processor"
+	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -123,7 +124,7 @@ func (c *serveCommand) Run(ctx context.Context, parsed *kong.Context, streams ou
 	version, _, _ := version()
 	logger := c.logger(streams)
 	c.warnOfOpenFiles(logger)
-	return serve.Run(ctx, serve.Options{
+	err = serve.Run(ctx, serve.Options{
 		Version: version,
 		Logger:  logger,
 
@@ -144,6 +145,10 @@ func (c *serveCommand) Run(ctx context.Context, parsed *kong.Context, streams ou
 			MaxClockLead: time.Duration(c.MaxClockLead),
 		},
 	})
+	if errors.As(err, new(*processor.Refusal)) {
+		return fmt.Errorf("%w (%s)", err, health.Runbook("when-lapse-ends-by-itself"))
+	}
+	return err
 }
 
 // checkPlace finds errors in the flags, and returns the prefix.

@@ -71,6 +71,9 @@ func (f *fake) want(w *httptest.ResponseRecorder, status int, parts ...string) {
 	}
 }
 
+// runbook is where the runbook is, up to a heading.
+const runbook = "https://github.com/seed18712806/lapse/blob/main/deploy/docs/runbook.md#"
+
 // TestFailures: whatever fails is a page that says what, and what to do.
 func TestFailures(t *testing.T) {
 	var answer http.HandlerFunc
@@ -93,8 +96,10 @@ func TestFailures(t *testing.T) {
 	}
 	f.want(f.do("POST", document, change), 503, "Redis is &lt;away&gt;")
 	f.want(f.do("GET", "/", nil), 200, "The collections cannot be listed: Redis is &lt;away&gt;",
-		"<p>shards 1, 3: Redis: it does &lt;not&gt; answer</p><p class=\"advice\">Make Redis reachable.</p>",
-		"<p>the log has not been applied yet</p><p class=\"advice\">Wait.</p>")
+		"<p>shards 1, 3: Redis: it does &lt;not&gt; answer</p>"+
+			"<p class=\"advice\">Make Redis reachable. <a href=\""+runbook+"problem-redis\">The runbook</a></p>",
+		"<p>the log has not been applied yet</p>"+
+			"<p class=\"advice\">Wait. <a href=\""+runbook+"lapsenotready\">The runbook</a></p>")
 	for range 3 {
 		f.want(f.do("GET", "/console/system", nil), 200, "NATS is away")
 	}

@@ -192,7 +192,7 @@ func (n *node) ready() (role string, problems health.Problems) {
 		role += "; " + following.String()
 	}
 	for _, p := range n.board.Minor() {
-		role += "; " + p.String()
+		role += "; " + p.String() + " (" + p.Link() + ")"
 	}
 	return role, problems
 }

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -68,7 +69,8 @@ func handler(guard *access.Guard, ready func() (string, health.Problems), metric
 	server.Handle(http.MethodGet, "/readyz", guarded(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		role, problems := ready()
 		if problems != nil {
-			http.Error(w, problems.Error(), http.StatusServiceUnavailable)
+			text := problems.Error() + "\n\nWhat to do:\n" + strings.Join(problems.Links(), "\n")
+			http.Error(w, text, http.StatusServiceUnavailable)
 			return
 		}
 		_, _ = io.WriteString(w, role+"\n")

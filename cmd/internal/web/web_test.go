@@ -39,6 +39,7 @@ func TestHealth(t *testing.T) {
 	}
 	get("/healthz", http.StatusOK, "ok")
 	get("/readyz", http.StatusServiceUnavailable, "shard 3 lags by 12 messages")
+	get("/readyz", http.StatusServiceUnavailable, "What to do:\nhttps://github.com/")
 	ready = nil
 	get("/readyz", http.StatusOK, "ready")
 	get("/metrics", http.StatusOK, "go_goroutines")

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -113,7 +114,9 @@ func (o *Origin) failed(err error) error {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return fmt.Errorf("the region in the JetStream domain %q has no %w", o.Domain, err)
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled):
-		return fmt.Errorf("%w: nothing answers for the JetStream domain %q: a leaf node must join the NATS servers of both regions (deploy/README.md, Regions)", ErrOrigin, o.Domain)
+		const text = "%w: nothing answers for the JetStream domain %q: a leaf node must join the NATS servers of both " +
+			"regions (%s)"
+		return fmt.Errorf(text, ErrOrigin, o.Domain, health.Regions)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
 		return fmt.Errorf("%w, in the JetStream domain %q: %w", ErrOrigin, o.Domain, err)
 	}

@@ -1,0 +1,49 @@
+package recipes_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed18712806/lapse/sink/client"
+)
+
+// Session is the document type of an example.
+type Session struct {
+	User string `json:"user"`
+}
+
+// A session ends after 30 minutes in which nobody reads it, and after 12 hours whatever is done.
+func Example_sessions() {
+	l, c := startLapse()
+	defer l.Close()
+	ctx := context.Background()
+
+	sessions, err := client.Open[Session](c, "sessions")
+	check(err)
+	_, err = sessions.Configure(ctx, client.Config{DefaultTTL: client.Never, SlideOnRead: true}) // once
+	check(err)
+	logIn := func(id, user string) error {
+		_, err := sessions.Create(ctx, id, Session{User: user},
+			client.TTL(30*time.Minute), client.NotAfter(l.Now().Add(12*time.Hour)))
+		return err
+	}
+	check(logIn("used", "ada"))
+	check(logIn("idle", "bo"))
+
+	for range 51 { // somebody reads it every 14 minutes
+		l.Advance(14 * time.Minute)
+		_, err = sessions.Get(ctx, "used")
+		check(err)
+	}
+	_, err = sessions.Get(ctx, "idle")
+	fmt.Println("idle, not found:", errors.Is(err, client.ErrNotFound))
+	l.Advance(6 * time.Minute)
+	_, err = sessions.Get(ctx, "used")
+	fmt.Println("after 12 hours, not found:", errors.Is(err, client.ErrNotFound))
+
+	// Output:
+	// idle, not found: true
+	// after 12 hours, not found: true
+}
