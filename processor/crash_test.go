@@ -320,6 +320,9 @@ func (s *survivor) wasHit() {
 	}
 }
 
+// misses reports whether a fault is still to happen.
+func (s *survivor) misses() bool { return s.err != nil && !s.hit.Load() }
+
 // alive reports whether a processor runs, and starts one if it is time.
 func (s *survivor) alive() bool {
 	s.r.t.Helper()
@@ -419,8 +422,7 @@ func (s *survivor) happens(seed uint64, rounds int) {
 	// The rounds are a quarter of a second apart, so that each meets the deadlines
 	// of the one a second before.
 	next := time.Now()
-	misses := func() bool { return s.err != nil && !s.hit.Load() }
-	for n := 0; n < rounds || misses() && n < 8*rounds; n++ {
+	for n := 0; n < rounds || s.misses() && n < 8*rounds; n++ {
 		for range 60 {
 			subject, body, header := randomMessage(rng)
 			r.sendMsgAsync(&nats.Msg{Subject: subject, Data: []byte(body), Header: header})

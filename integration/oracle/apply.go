@@ -13,19 +13,18 @@ import (
 // write applies a write; rest is <op>.<collection>.<id>. The caller has moved log time
 // to the message, so expired documents are gone.
 func (m *Model) write(msg Message, rest string) {
-	subject := msg.Subject
 	op, named, _ := strings.Cut(rest, ".")
 	collection, token, _ := strings.Cut(named, ".")
 
 	codes := m.faults(msg, op)
 	id, err := wire.UnescapeID(token)
 	if err != nil || wire.CheckCollection(collection) != nil {
-		m.reject(msg, nil, subject, named, append([]int{wire.StatusBadRequest}, codes...)...)
+		m.reject(msg, nil, msg.Subject, named, append([]int{wire.StatusBadRequest}, codes...)...)
 		return
 	}
 	name := Name{collection, id}
 	m.names[name] = true
-	reject := func(codes ...int) { m.reject(msg, &name, subject, named, codes...) }
+	reject := func(codes ...int) { m.reject(msg, &name, msg.Subject, named, codes...) }
 	on := m.collections[collection].Default != 0
 	codes = append(codes, bodyFaults(wire.Op(op), id, msg.Data, on)...)
 	asked := m.askedOf(msg)
