@@ -111,6 +111,9 @@ func (d *Decision) Slot(key Key) *Slot {
 	return s
 }
 
+// NamesDocuments reports whether a message has named a document.
+func (d *Decision) NamesDocuments() bool { return len(d.order) > 0 }
+
 // Work is what applying a message does that may take long, for people: it merges a patch into a large document.
 // It is empty for any other message.
 func (d *Decision) Work(m *Message) string {

@@ -78,11 +78,11 @@ func (p *Owner) reap(ctx context.Context, d *fold.Decision, messages []*fold.Mes
 }
 
 // following is the step that comes after a full one, which is published: it reaps more of the documents that are due. It
-// is nil if few are, or if there is something else to do. It is nil behind a step that applies messages: the due queue
-// has the documents that these name as they were before.
+// is nil if few are, or if there is something else to do. It is nil behind a step whose messages name documents: the
+// due queue has these as they were before.
 func (p *Owner) following(w *work, until time.Time) *work {
 	waiting, _ := p.Queue.Waiting()
-	if !w.isFull() || waiting+len(p.pending.Messages) > 0 || time.Now().After(until) {
+	if !w.isFull() || w.decision.NamesDocuments() || waiting+len(p.pending.Messages) > len(w.messages) || time.Now().After(until) {
 		return nil
 	}
 	now := w.to.Time
