@@ -124,7 +124,12 @@ func (r *Readers) create(ctx context.Context, c jetstream.StreamConfig) error {
 	if err := r.feed(ctx, 0); err != nil {
 		return err
 	}
-	if _, err := r.there.CreateStream(ctx, c); err != nil {
+	_, err := r.there.CreateStream(ctx, c)
+	if hasNoRoom(err) {
+		c.MaxBytes = -1 // it reserves nothing then, and forgets by its age
+		_, err = r.there.CreateStream(ctx, c)
+	}
+	if err != nil {
 		return r.failed("create stream "+c.Name, err)
 	}
 	r.logger.Info("created a mirror of the events for readers", slog.String("account", r.account), slog.String("stream", c.Name))
@@ -193,8 +198,14 @@ func (r *Readers) limit(ctx context.Context, have, want jetstream.StreamConfig) 
 	if same {
 		return nil
 	}
+	bytes := have.MaxBytes
 	have.MaxAge, have.MaxBytes, have.MaxMsgs, have.Metadata = want.MaxAge, want.MaxBytes, want.MaxMsgs, want.Metadata
-	if _, err := r.there.UpdateStream(ctx, have); err != nil {
+	_, err := r.there.UpdateStream(ctx, have)
+	if hasNoRoom(err) && bytes == -1 {
+		have.MaxBytes = bytes
+		_, err = r.there.UpdateStream(ctx, have)
+	}
+	if err != nil {
 		return r.failed("change stream "+have.Name, err)
 	}
 	return nil

@@ -9,29 +9,41 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-const (
-	// defaultEventsBytes bounds the stream of events, so that no client fills the disk of NATS with them.
-	defaultEventsBytes = 4 << 30
-	// leastEventsBytes is the smallest bound that is tried where NATS has no room for that.
-	leastEventsBytes = 16 << 20
-)
+// defaultEventsBytes bounds the stream of events, so that no client fills the disk of NATS with them.
+const defaultEventsBytes = 4 << 30
+
+// fewerEventsBytes are the bounds that are tried where NATS has no room for that; -1 is for none.
+var fewerEventsBytes = []int64{1 << 30, 256 << 20, -1}
 
 // noRoom are the codes of NATS where it has no room for the bound of a stream, which it reserves: insufficient
 // resources, insufficient storage, and no server of a cluster that has it.
 var noRoom = []jetstream.ErrorCode{10023, 10047, 10005}
 
-// create creates a stream. If its bound of bytes is a default, it is halved until NATS has room for it.
+func hasNoRoom(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && slices.Contains(noRoom, api.ErrorCode)
+}
+
+// create creates a stream. If its bound of bytes is a default, it gets less where NATS has no room for that, or would
+// have next to none for other streams then: so the stream is created with a quarter more, which it gives back.
 func create(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig, isDefault bool) (jetstream.Stream, error) {
-	for {
+	if !isDefault {
+		return js.CreateStream(ctx, want)
+	}
+	for _, most := range append([]int64{want.MaxBytes}, fewerEventsBytes...) {
+		if want.MaxBytes = most; most > 0 {
+			want.MaxBytes += most / 4
+		}
 		stream, err := js.CreateStream(ctx, want)
-		var api *jetstream.APIError
-		if !isDefault || want.MaxBytes < leastEventsBytes || !errors.As(err, &api) || !slices.Contains(noRoom, api.ErrorCode) {
+		if err == nil && most > 0 {
+			want.MaxBytes = most
+			return js.UpdateStream(ctx, want)
+		}
+		if !hasNoRoom(err) {
 			return stream, err
 		}
-		if want.MaxBytes /= 2; want.MaxBytes < leastEventsBytes {
-			want.MaxBytes = -1
-		}
 	}
+	return js.CreateStream(ctx, want)
 }
 
 // CheckSize returns an error if a stream has 80 % of the bytes that it may have. It removes its oldest messages then,

@@ -71,7 +71,7 @@ type Options struct {
 	LogMaxAge       *time.Duration // no limit
 	LogMaxBytes     *int64         // no limit
 	EventsMaxAge    *time.Duration // 7 days, and at most EventsLongest
-	EventsMaxBytes  *int64         // 4 GiB, or as much as NATS has room for
+	EventsMaxBytes  *int64         // 4 GiB; less, or no limit, where NATS has no room for that
 	EventsLongest   time.Duration  // that events may be kept; no limit if it is 0
 	Objects         bool           // whether snapshots are in an object store of JetStream
 	DuplicateWindow *time.Duration // 2 minutes
