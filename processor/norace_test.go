@@ -3,3 +3,6 @@
 package processor
 
 const raceEnabled = false
+
+// slower is how many times as long a test gives writes that have to come before a deadline.
+const slower = 1

@@ -101,24 +101,32 @@ func TestG3_WarningsOfAChange(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		p := r.run()
 		put := make(map[string]wire.Outcome)
+		config := func(c, format string, seconds ...any) {
+			for i := range seconds {
+				seconds[i] = seconds[i].(int) * slower
+			}
+			r.config(c, fmt.Sprintf(format, seconds...))
+		}
 		for _, c := range []string{"more", "shorter", "off", "dropped", "late"} {
-			r.config(c, `{"defaultTtl":6,"warnBefore":[5]}`)
+			config(c, `{"defaultTtl":%d,"warnBefore":[%d]}`, 6, 5)
 			put[c] = r.put(c, "x", `{}`)
 		}
 		last := put["late"]
-		eventually(t, "they are warned of", func() bool { return time.Now().UnixMilli() > int64(last.Ts)+1000 && len(r.warnings("late")) == 1 })
-		r.config("more", `{"defaultTtl":6,"warnBefore":[5,2,1]}`) // 5 counts since before
-		r.config("shorter", `{"defaultTtl":5,"warnBefore":[5,4,1]}`)
-		r.config("off", `{"warnBefore":[5,1]}`)
+		eventually(t, "they are warned of", func() bool {
+			return time.Now().UnixMilli() > int64(last.Ts)+1000*slower && len(r.warnings("late")) == 1
+		})
+		config("more", `{"defaultTtl":%d,"warnBefore":[%d,%d,%d]}`, 6, 5, 2, 1) // 5 counts since before
+		config("shorter", `{"defaultTtl":%d,"warnBefore":[%d,%d,%d]}`, 5, 5, 4, 1)
+		config("off", `{"warnBefore":[%d,%d]}`, 5, 1)
 		r.must(204, prefix.Drop("dropped"), ``)
-		r.config("late", `{"defaultTtl":6,"warnBefore":[6,5]}`)
+		config("late", `{"defaultTtl":%d,"warnBefore":[%d,%d]}`, 6, 6, 5)
 		r.put("dropped", "x", `{"ttl":1}`)
 		r.expires(p, "more", put["more"])
 		r.expires(p, "late", last)
-		of := func(c string, before int) string { return warning("x", before, *put[c].ExpiresAt) }
+		of := func(c string, before int) string { return warning("x", before*slower, *put[c].ExpiresAt) }
 		want := map[string][]string{
 			"more":    {of("more", 1), of("more", 2), of("more", 5)},
-			"shorter": {warning("x", 1, put["shorter"].Ts+5000), of("shorter", 5)},
+			"shorter": {warning("x", slower, put["shorter"].Ts+5000*slower), of("shorter", 5)},
 			"off":     {of("off", 5)},
 			"dropped": {of("dropped", 5)},
 			"late":    {of("late", 5)},
@@ -144,7 +152,7 @@ func TestG3_WarningsWhoseInstantIsOneForAll(t *testing.T) {
 				p := r.run()
 				r.config("c", `{"defaultTtl":3600,"warnBefore":[5]}`)
 				const n = 3000
-				at := wire.Time(time.Now().UnixMilli() + 9000)
+				at := wire.Time(time.Now().UnixMilli() + 6000 + 3000*slower) // all are written 5 s before
 				for i := range n {
 					r.sendMsgAsync(&nats.Msg{Subject: prefix.Write(wire.Upsert, "c", fmt.Sprint(i)), Data: []byte(`{}`), Header: nats.Header{wire.HeaderExpiresAt: {at.String()}}})
 				}
