@@ -174,13 +174,15 @@ func (s *Collections) Emptied(name string) {
 func (c *Collection) IsConfigured() bool { return c.stored }
 
 // Settled is the configuration of the collection once none of its documents is due, nil if it has
-// none any more: it is an old generation, all of which is removed then. Bands that are all empty end.
-func (c *Collection) Settled() *store.Config {
+// none any more: it is an old generation, all of which is removed then. The bands end if none has a document, in the due
+// queue or outside it.
+func (c *Collection) Settled(queue *DueQueue) *store.Config {
 	if IsGeneration(c.Name) {
 		return nil
 	}
 	settled := c.Config.Settled()
-	if !slices.ContainsFunc(c.nextBands, func(next int64) bool { return next != store.NoScore }) {
+	filled := slices.ContainsFunc(c.nextBands, func(next int64) bool { return next != store.NoScore })
+	if len(settled.Bands) > 0 && !filled && !queue.hasBand(c.Name) {
 		settled.Bands = nil
 	}
 	return &settled

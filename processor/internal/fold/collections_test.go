@@ -73,6 +73,32 @@ func TestFirstKnown(t *testing.T) {
 	}
 }
 
+// TestBandsEndWhenTheyAreEmpty: the bands of a collection end with its history, but not while a document of one is in the
+// index, or was looked up before it is due: the owner forgets the due queue, and has to find the document again.
+func TestBandsEndWhenTheyAreEmpty(t *testing.T) {
+	h := &store.Header{Ts: 9000, Etag: 9, Kept: 2000, Band: 1}
+	s := NewCollections(map[string]store.Config{"c": {History: ttlrules.History{}.With(1000, 1, 2).With(8000, 2, 60), Bands: []uint64{2}}}, nil)
+	c := s.Collection("c")
+	bands := func(what string, queue *DueQueue, want int) {
+		t.Helper()
+		if settled := c.Settled(queue); len(settled.Bands) != want || len(settled.History) != 1 {
+			t.Errorf("%s: it is settled with %+v, want %d bands", what, settled, want)
+		}
+	}
+	var queue DueQueue
+	bands("nothing is there", &queue, 0)
+	s.Note(c, h)
+	bands("a document is in the index", &queue, 1)
+	if due := s.FirstDue(); due != 62_000 {
+		t.Errorf("it is due at %d", due)
+	}
+	s.LookedUpBand(c, 1, store.NoScore)
+	queue.Set([]*DueDocument{{Key: Key{"c", "x"}, Header: *h}})
+	bands("it was looked up", &queue, 1)
+	queue.Remove(Key{"c", "x"})
+	bands("it is gone", &queue, 0)
+}
+
 func randomConfig(t *rapid.T) store.Config {
 	var h ttlrules.History
 	n := rapid.SampledFrom([]int{0, 1, 2, 3, MaxEpochs + 3}).Draw(t, "epochs")

@@ -71,6 +71,16 @@ func (q *DueQueue) Of(collections []*Collection) map[Part]int {
 	return n
 }
 
+// hasBand reports whether a document of a collection is in a band of the index but the first.
+func (q *DueQueue) hasBand(collection string) bool {
+	for key, d := range q.byKey {
+		if key.Collection == collection && d.Header.Band > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // Remove takes a document out, if it is in the queue.
 func (q *DueQueue) Remove(key Key) {
 	d, ok := q.byKey[key]

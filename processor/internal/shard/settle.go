@@ -30,7 +30,7 @@ func (p *Owner) settle(ctx context.Context) (worked bool, err error) {
 	configs := make([]store.ConfigChange, len(found))
 	var changes []store.CollectionChanges
 	for i, c := range found {
-		configs[i] = store.ConfigChange{Collection: c.Name, Config: c.Settled()}
+		configs[i] = store.ConfigChange{Collection: c.Name, Config: c.Settled(&p.due)}
 		if configs[i].Config == nil {
 			changes = append(changes, store.CollectionChanges{Collection: c.Name, Drop: store.DropAll})
 		}

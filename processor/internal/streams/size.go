@@ -24,10 +24,10 @@ func hasNoRoom(err error) bool {
 	return errors.As(err, &api) && slices.Contains(noRoom, api.ErrorCode)
 }
 
-// create creates a stream. If its bound of bytes is a default, it gets less where NATS has no room for that, or would
+// create creates a stream. If it has a bound of bytes by default, it gets less where NATS has no room for that, or would
 // have next to none for other streams then: so the stream is created with a quarter more, which it gives back.
 func create(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig, isDefault bool) (jetstream.Stream, error) {
-	if !isDefault {
+	if !isDefault || want.MaxBytes <= 0 {
 		return js.CreateStream(ctx, want)
 	}
 	for _, most := range append([]int64{want.MaxBytes}, fewerEventsBytes...) {

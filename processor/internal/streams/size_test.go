@@ -33,6 +33,8 @@ func TestEventsAreBounded(t *testing.T) {
 				t.Errorf("room %s: %v", c.room, err)
 			case c.want != 0 && err != nil:
 				t.Errorf("room %s: %v", c.room, err)
+			case c.want != 0 && s.Log.CachedInfo().Config.MaxBytes != -1:
+				t.Errorf("room %s: the log has the bound %d", c.room, s.Log.CachedInfo().Config.MaxBytes)
 			case c.want != 0 && s.Events.CachedInfo().Config.MaxBytes != c.want:
 				t.Errorf("room %s: the bound is %d, want %d", c.room, s.Events.CachedInfo().Config.MaxBytes, c.want)
 			}
