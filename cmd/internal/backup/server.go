@@ -66,7 +66,7 @@ func ask(ctx context.Context, nc *nats.Conn, subject string, request, answer any
 	return json.Unmarshal(m.Data, answer)
 }
 
-// StreamInfo asks for a stream; nil if there is none.
+// streamInfo asks for a stream; nil if there is none.
 func streamInfo(ctx context.Context, nc *nats.Conn, name string) (*info, error) {
 	var i info
 	if err := ask(ctx, nc, api+"INFO."+name, nil, &i); err != nil {
@@ -86,7 +86,7 @@ func (i *info) Parse() (c config, err error) {
 	return c, json.Unmarshal(i.Config, &c)
 }
 
-// Download lets the server send a stream as it is now, and writes that to w.
+// download lets the server send a stream as it is now, and writes that to w.
 func download(ctx context.Context, nc *nats.Conn, name string, consumers bool, w io.Writer) error {
 	inbox := nc.NewInbox()
 	sub, err := nc.SubscribeSync(inbox)
@@ -128,7 +128,7 @@ func download(ctx context.Context, nc *nats.Conn, name string, consumers bool, w
 	}
 }
 
-// Upload makes a stream of an archive.
+// upload makes a stream of an archive.
 func upload(ctx context.Context, nc *nats.Conn, name string, config json.RawMessage, archive io.Reader) (*info, error) {
 	var answer struct {
 		Deliver string    `json:"deliver_subject"`
@@ -183,7 +183,7 @@ func made(answer []byte) (*info, error) {
 	return &i, nil
 }
 
-// Update changes the configuration of a stream.
+// update changes the configuration of a stream.
 func update(ctx context.Context, nc *nats.Conn, name string, config json.RawMessage) error {
 	var i info
 	if err := ask(ctx, nc, api+"UPDATE."+name, config, &i); err != nil {
@@ -195,7 +195,7 @@ func update(ctx context.Context, nc *nats.Conn, name string, config json.RawMess
 	return nil
 }
 
-// Remove removes a stream.
+// remove removes a stream.
 func remove(ctx context.Context, nc *nats.Conn, name string) error {
 	var answer struct {
 		Error *apiError `json:"error"`
@@ -207,12 +207,12 @@ func remove(ctx context.Context, nc *nats.Conn, name string) error {
 	return err
 }
 
-// LastOf reads the last message of a subject, from the leader of the stream; nil if there is none.
+// lastOf reads the last message of a subject, from the leader of the stream; nil if there is none.
 func lastOf(ctx context.Context, nc *nats.Conn, stream, subject string) (*message, error) {
 	return get(ctx, nc, stream, map[string]any{"last_by_subj": subject})
 }
 
-// NextOf reads the first message of a subject from a sequence on; nil if there is none.
+// nextOf reads the first message of a subject from a sequence on; nil if there is none.
 func nextOf(ctx context.Context, nc *nats.Conn, stream string, from uint64, subject string) (*message, error) {
 	return get(ctx, nc, stream, map[string]any{"seq": from, "next_by_subj": subject})
 }

@@ -95,7 +95,7 @@ func (c caller) Read(path string, into any, query ...string) error {
 	return json.Unmarshal(a.Body.Bytes(), into)
 }
 
-// Once begins the keys of a form.
+// once begins the keys of a form.
 func once() string { return rand.Text() }
 
 // Write sends what changes something. once is from the form: a form that is sent twice, as by a
@@ -142,7 +142,7 @@ func (c caller) Get(collection, id string) (*Document, error) {
 	return d, nil
 }
 
-// Quoted is an etag as If-Match has it; empty if there is none.
+// quoted is an etag as If-Match has it; empty if there is none.
 func quoted(etag string) string {
 	if etag == "" || etag == "0" {
 		return ""
@@ -150,7 +150,7 @@ func quoted(etag string) string {
 	return `"` + etag + `"`
 }
 
-// StatusOf is the status of a problem; 0 of another error.
+// statusOf is the status of a problem; 0 of another error.
 func statusOf(err error) int {
 	var p *access.Problem
 	if errors.As(err, &p) {
@@ -173,7 +173,7 @@ func apiDocumentPath(collection, id string) string {
 	return apiCollectionPath(collection, "documents", escaped)
 }
 
-// With adds parameters, pairs of a name and a value, to a path. It leaves out empty values.
+// with adds parameters, pairs of a name and a value, to a path. It leaves out empty values.
 func with(href string, pairs ...string) string {
 	u, err := url.Parse(href)
 	if err != nil {
