@@ -120,9 +120,9 @@ func (st *stage) play(ctx context.Context, s scenario, mini bool) (p *play, err 
 	if p.reader, err = sink.NewReader(client, sink.ReaderOptions{Prefix: p.prefix, Shards: 1}); err != nil {
 		return p, err
 	}
-	window := duplicateWindow
+	window, events := duplicateWindow, int64(64<<20) // by default many at once would reserve more than the server has
 	proc, err := processor.New(p.nc, client, processor.Options{
-		Prefix: p.prefix, DuplicateWindow: &window,
+		Prefix: p.prefix, DuplicateWindow: &window, EventsMaxBytes: &events,
 		Logger: slog.New(slog.NewTextHandler(&p.log, nil)),
 	})
 	if err != nil {
@@ -135,6 +135,7 @@ func (st *stage) play(ctx context.Context, s scenario, mini bool) (p *play, err 
 		stop()
 		if e := <-ended; e != nil {
 			p.finding("the processor ended: %v", e)
+			err = errors.Join(err, e)
 		}
 		if strings.Contains(p.log.String(), "level=ERROR") {
 			p.finding("the processor logged an error: %s", p.log.String())

@@ -5,4 +5,4 @@ package processor
 const raceEnabled = false
 
 // slower is how many times as long a test gives writes that have to come before a deadline.
-const slower = 1
+const slower = 2

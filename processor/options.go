@@ -81,7 +81,7 @@ type Options struct {
 	LogMaxAge       *time.Duration // for ever
 	LogMaxBytes     *int64         // no limit (-1)
 	EventsMaxAge    *time.Duration // 7 days, and at most 7/8 of ForgetWithin
-	EventsMaxBytes  *int64         // 4 GiB; less, or no limit, where NATS has no room for that; -1: no limit
+	EventsMaxBytes  *int64         // 4032 MiB; less, or no limit, where NATS has no room for that; -1: no limit
 	DuplicateWindow *time.Duration // 2 minutes; at least 100 ms
 }
 

@@ -37,7 +37,7 @@ func (r *rig) warnings(collection string) (all []string) {
 		if expired[version] {
 			r.t.Errorf("%s came behind the event", m.data)
 		}
-		all = append(all, fmt.Sprintf("%s %d %s", e.ID, e.Before, e.ExpiresAt))
+		all = append(all, fmt.Sprintf("%s %02d %s", e.ID, e.Before, e.ExpiresAt))
 	}
 	slices.Sort(all)
 	return all
@@ -45,7 +45,15 @@ func (r *rig) warnings(collection string) (all []string) {
 
 // warning is an entry of warnings.
 func warning(id string, before int, deadline wire.Time) string {
-	return fmt.Sprintf("%s %d %s", id, before, deadline)
+	return fmt.Sprintf("%s %02d %s", id, before, deadline)
+}
+
+// scaled formats numbers of seconds that are slower times as long.
+func scaled(format string, seconds ...any) string {
+	for i := range seconds {
+		seconds[i] = seconds[i].(int) * slower
+	}
+	return fmt.Sprintf(format, seconds...)
 }
 
 // TestG3_Warnings: each version that lives until then is warned of, once for each of the seconds; one that
@@ -54,12 +62,12 @@ func warning(id string, before int, deadline wire.Time) string {
 func TestG3_Warnings(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		p := r.run()
-		r.config("c", `{"defaultTtl":3,"warnBefore":[1,2]}`)
-		r.config("none", `{"defaultTtl":3}`)
+		r.config("c", scaled(`{"defaultTtl":%d,"warnBefore":[%d,%d]}`, 3, 1, 2))
+		r.config("none", scaled(`{"defaultTtl":%d}`, 3))
 		lives := r.put("c", "lives", `{"n":1}`)
-		own := r.put("c", "own", `{"ttl":4}`)
-		r.put("c", "short", `{"ttl":1}`) // its deadline is nearer than the warning
-		at := lives.Ts + 2500
+		own := r.put("c", "own", scaled(`{"ttl":%d}`, 4))
+		r.put("c", "short", scaled(`{"ttl":%d}`, 1)) // its deadline is nearer than the warning
+		at := lives.Ts + 2500*slower
 		r.must(201, prefix.Write(wire.Upsert, "c", "at"), `{}`, wire.HeaderExpiresAt, at.String())
 		r.put("c", "never", `{"ttl":-1}`)
 		r.put("none", "unwarned", `{}`)
@@ -71,11 +79,11 @@ func TestG3_Warnings(t *testing.T) {
 		touched := r.must(200, prefix.Write(wire.Touch, "c", "touched"), ``)
 		r.must(200, prefix.Write(wire.Patch, "c", "kept"), `{"n":2}`, wire.HeaderClock, "keep")
 		want := []string{
-			warning("at", 1, at), warning("at", 2, at),
-			warning("kept", 1, *kept.ExpiresAt), warning("kept", 2, *kept.ExpiresAt),
-			warning("lives", 1, *lives.ExpiresAt), warning("lives", 2, *lives.ExpiresAt),
-			warning("own", 1, *own.ExpiresAt), warning("own", 2, *own.ExpiresAt),
-			warning("touched", 1, *touched.ExpiresAt), warning("touched", 2, *touched.ExpiresAt),
+			warning("at", slower, at), warning("at", 2*slower, at),
+			warning("kept", slower, *kept.ExpiresAt), warning("kept", 2*slower, *kept.ExpiresAt),
+			warning("lives", slower, *lives.ExpiresAt), warning("lives", 2*slower, *lives.ExpiresAt),
+			warning("own", slower, *own.ExpiresAt), warning("own", 2*slower, *own.ExpiresAt),
+			warning("touched", slower, *touched.ExpiresAt), warning("touched", 2*slower, *touched.ExpiresAt),
 		}
 		r.expires(p, "c", own)
 		if diff := cmp.Diff(want, r.warnings("c")); diff != "" {
@@ -101,12 +109,7 @@ func TestG3_WarningsOfAChange(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		p := r.run()
 		put := make(map[string]wire.Outcome)
-		config := func(c, format string, seconds ...any) {
-			for i := range seconds {
-				seconds[i] = seconds[i].(int) * slower
-			}
-			r.config(c, fmt.Sprintf(format, seconds...))
-		}
+		config := func(c, format string, seconds ...any) { r.config(c, scaled(format, seconds...)) }
 		for _, c := range []string{"more", "shorter", "off", "dropped", "late"} {
 			config(c, `{"defaultTtl":%d,"warnBefore":[%d]}`, 6, 5)
 			put[c] = r.put(c, "x", `{}`)

@@ -32,6 +32,25 @@ type natsServer struct {
 	*server.Server
 	URL     string
 	clients *natsClients
+	started <-chan struct{} // closed when the start has ended
+}
+
+// start starts a server. The channel that it returns is closed when the start has ended.
+func start(srv *server.Server) <-chan struct{} {
+	started := make(chan struct{})
+	go func() {
+		defer close(started)
+		srv.Start()
+	}()
+	return started
+}
+
+// stop ends a server, and waits until it has closed its store. It waits for the end of the start before: a start
+// goes on while the server ends, and makes files.
+func stop(srv *server.Server, started <-chan struct{}) {
+	<-started
+	srv.Shutdown()
+	srv.WaitForShutdown()
 }
 
 // startNATS starts a server, and returns when it accepts connections. With a large log on
@@ -73,8 +92,7 @@ func startNATS(ctx context.Context, opts Options) (*natsServer, error) {
 	fatal := make(chan string, 1)
 	srv.SetLoggerV2(natsLog{opts.Logger, fatal}, false, false, false)
 
-	go srv.Start()
-	s := &natsServer{Server: srv, clients: newNATSClients(srv, most)}
+	s := &natsServer{Server: srv, clients: newNATSClients(srv, most), started: start(srv)}
 	for !srv.ReadyForConnections(readyEvery) {
 		select {
 		case reason := <-fatal:
@@ -108,11 +126,7 @@ func (s *natsServer) clientURL(token string) string {
 	return u.String()
 }
 
-// stop ends the server, and waits until it has closed its store.
-func (s *natsServer) stop() {
-	s.Shutdown()
-	s.WaitForShutdown()
-}
+func (s *natsServer) stop() { stop(s.Server, s.started) }
 
 // natsLog takes the log of the server: its warnings, and the reason of its end.
 type natsLog struct {

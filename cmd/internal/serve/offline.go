@@ -23,17 +23,12 @@ func Offline(ctx context.Context, dir string) (nc *nats.Conn, closed func(), err
 		_ = release()
 		return nil, nil, fmt.Errorf("--data %s: %w", dir, err)
 	}
-	started := make(chan struct{})
-	go func() {
-		defer close(started)
-		srv.Start()
-	}()
+	started := start(srv)
 	closed = func() {
 		if nc != nil {
 			nc.Close()
 		}
-		srv.Shutdown()
-		srv.WaitForShutdown()
+		stop(srv, started)
 		_ = release()
 	}
 	for !srv.ReadyForConnections(readyEvery) {

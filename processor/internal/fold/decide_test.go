@@ -423,6 +423,10 @@ func TestG1_BatchBoundariesDoNotMatter(t *testing.T) {
 			config.History = config.History.With(int64(2000*i), uint64(i+1), ttlrules.Default(rapid.SampledFrom([]int{-1, 0, 1, 2}).Draw(t, "default")))
 		}
 		var messages []*Message
+		if rapid.Bool().Draw(t, "banded") { // it inherits with a clock that a former default does not allow
+			config.History = ttlrules.History(nil).With(0, 1, 1).With(2000, 2, -1)
+			messages = append(messages, decoder.Decode("lapse.write.upsert.c.x", nats.Header{wire.HeaderClock: {wire.ClockKeep}}, []byte(`{}`), Position{Seq: 4, Time: 5000}))
+		}
 		at := int64(5000)
 		for i := range rapid.IntRange(1, 30).Draw(t, "n") {
 			// Stamps may fall, and often meet a deadline to the millisecond.
@@ -445,7 +449,7 @@ func TestG1_BatchBoundariesDoNotMatter(t *testing.T) {
 			}
 			id := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "id")
 			subject := rapid.SampledFrom([]string{"lapse.write." + string(op) + ".c." + id, "lapse.write." + string(op) + ".c." + id, "lapse.write.upsert.c"}).Draw(t, "subject")
-			messages = append(messages, decoder.Decode(subject, header, []byte(body), Position{Seq: uint64(i + 4), Time: at}))
+			messages = append(messages, decoder.Decode(subject, header, []byte(body), Position{Seq: uint64(i + 5), Time: at}))
 		}
 		one, many := folder{docs: map[Key]Version{}, config: config}, folder{docs: map[Key]Version{}, config: config}
 		for _, f := range []folder{one, many} { // older than the default

@@ -94,7 +94,7 @@ func (o Options) eventsConfig(log string) jetstream.StreamConfig {
 		AllowAtomicPublish: true,
 		AllowBatchPublish:  true,
 		MaxAge:             age,
-		MaxBytes:           orDefault(o.EventsMaxBytes, defaultEventsBytes),
+		MaxBytes:           orDefault(o.EventsMaxBytes, eventsBytes[0]),
 		Duplicates:         clamp(orDefault(o.DuplicateWindow, defaultWindow), age),
 		Metadata:           map[string]string{wire.FormatKey: wire.FormatText, logKey: log},
 	})

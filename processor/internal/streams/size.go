@@ -9,41 +9,26 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// defaultEventsBytes bounds the stream of events, so that no client fills the disk of NATS with them.
-const defaultEventsBytes = 4 << 30
+// eventsBytes bound the stream of events, so that no client fills the disk of NATS with them: the first one by default,
+// a later one where NATS has no room for that, which it reserves; -1 is for none. Each is 1/64 below 4 GiB, 1 GiB or
+// 256 MiB, so that a store of such a size has room for the other streams.
+var eventsBytes = []int64{4032 << 20, 1008 << 20, 252 << 20, -1}
 
-// fewerEventsBytes are the bounds that are tried where NATS has no room for that; -1 is for none.
-var fewerEventsBytes = []int64{1 << 30, 256 << 20, -1}
-
-// noRoom are the codes of NATS where it has no room for the bound of a stream, which it reserves: insufficient
-// resources, insufficient storage, and no server of a cluster that has it.
-var noRoom = []jetstream.ErrorCode{10023, 10047, 10005}
-
+// hasNoRoom reports whether NATS has no room for the bound of a stream: it has too few resources, too little storage,
+// or no server of a cluster has that.
 func hasNoRoom(err error) bool {
-	var api *jetstream.APIError
-	return errors.As(err, &api) && slices.Contains(noRoom, api.ErrorCode)
+	var refusal *jetstream.APIError
+	return errors.As(err, &refusal) && slices.Contains([]jetstream.ErrorCode{10023, 10047, 10005}, refusal.ErrorCode)
 }
 
-// create creates a stream. If it has a bound of bytes by default, it gets less where NATS has no room for that, or would
-// have next to none for other streams then: so the stream is created with a quarter more, which it gives back.
-func create(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig, isDefault bool) (jetstream.Stream, error) {
-	if !isDefault || want.MaxBytes <= 0 {
-		return js.CreateStream(ctx, want)
-	}
-	for _, most := range append([]int64{want.MaxBytes}, fewerEventsBytes...) {
-		if want.MaxBytes = most; most > 0 {
-			want.MaxBytes += most / 4
-		}
-		stream, err := js.CreateStream(ctx, want)
-		if err == nil && most > 0 {
-			want.MaxBytes = most
-			return js.UpdateStream(ctx, want)
-		}
-		if !hasNoRoom(err) {
-			return stream, err
+// createEvents creates the stream of events with the first of eventsBytes for which NATS has room.
+func createEvents(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) (stream jetstream.Stream, err error) {
+	for _, want.MaxBytes = range eventsBytes {
+		if stream, err = js.CreateStream(ctx, want); !hasNoRoom(err) {
+			break
 		}
 	}
-	return js.CreateStream(ctx, want)
+	return stream, err
 }
 
 // CheckSize returns an error if a stream has 80 % of the bytes that it may have. It removes its oldest messages then,

@@ -71,7 +71,7 @@ type Options struct {
 	LogMaxAge       *time.Duration // no limit
 	LogMaxBytes     *int64         // no limit
 	EventsMaxAge    *time.Duration // 7 days, and at most EventsLongest
-	EventsMaxBytes  *int64         // 4 GiB; less, or no limit, where NATS has no room for that
+	EventsMaxBytes  *int64         // 4032 MiB; less, or no limit, where NATS has no room for that
 	EventsLongest   time.Duration  // that events may be kept; no limit if it is 0
 	Objects         bool           // whether snapshots are in an object store of JetStream
 	DuplicateWindow *time.Duration // 2 minutes
@@ -377,7 +377,13 @@ func provision(ctx context.Context, js jetstream.JetStream, o Options, want jets
 		if o.Existing {
 			return nil, gone(want.Name)
 		}
-		if stream, err = create(ctx, js, want, maxBytes == nil); err == nil {
+		create := js.CreateStream
+		if want.Name == o.Prefix.EventsStream() && maxBytes == nil {
+			create = func(ctx context.Context, c jetstream.StreamConfig) (jetstream.Stream, error) {
+				return createEvents(ctx, js, c)
+			}
+		}
+		if stream, err = create(ctx, want); err == nil {
 			o.Logger.Info("created stream", slog.String("stream", want.Name))
 			return stream, nil
 		}
