@@ -38,9 +38,6 @@ func (p *Processor) role(ctx context.Context, js jetstream.JetStream, opts strea
 		})
 		return role, nil
 	}
-	if p.made && role.Mirror {
-		return role, nil
-	}
 	origin, err := streams.NewOrigin(p.nc, p.opts.Follow)
 	if err != nil {
 		return role, err

@@ -154,7 +154,11 @@ func (m *monitor) checkNATS(ctx context.Context) error {
 	}
 	m.health.Set(problemNATS, nil)
 	if m.session.follower != nil {
-		return m.checkMirrors(ctx)
+		err := m.checkMirrors(ctx)
+		if errors.Is(err, errEventsAnew) || errors.Is(err, ErrStreamGone) {
+			return err
+		}
+		return nil
 	}
 	m.set(ctx, problemAppend, cmp.Or(full(m.log.Streams.Log.CachedInfo()), m.takes(ctx, m.log.Streams.Log, m.names.Tick())))
 	m.set(ctx, problemEvents, m.takes(ctx, m.log.Streams.Events, m.names.Prefix.Probe()))
@@ -191,6 +195,9 @@ func (m *monitor) checkMirrors(ctx context.Context) error {
 			m.checkReader(info.State.LastSeq, time.Now())
 			var events *jetstream.StreamInfo
 			if events, err = m.log.Streams.Events.Info(ctx); err == nil {
+				if !events.Created.Equal(m.made) {
+					return fmt.Errorf("%w at %s", errEventsAnew, events.Created.UTC().Format(time.RFC3339Nano))
+				}
 				m.session.sizes.streams.Store(&[]*jetstream.StreamInfo{info, events})
 			}
 		}

@@ -16,10 +16,6 @@ import (
 	"github.com/seed18712806/lapse/sink/events"
 )
 
-// believeShorter is how long a log with replicas has to seem to end before its mirror until that is believed: a
-// replica, or a leader that was deposed, may answer out of date.
-const believeShorter = 10 * time.Second
-
 // cut is what the first region has had.
 type cut struct {
 	asked  time.Time // when the ends were asked for, by this process's clock
@@ -28,6 +24,8 @@ type cut struct {
 	ends   ends
 	log    *jetstream.StreamInfo
 	config *jetstream.StreamInfo // nil if there is one shard
+	events *jetstream.StreamInfo // nil unless this follower compares it, as snapshots
+	snaps  *jetstream.StreamInfo
 }
 
 // ends are the last messages of the streams.
@@ -77,6 +75,16 @@ func (f *Follower) takeCut(ctx context.Context) (*cut, error) {
 			return nil, err
 		}
 	}
+	if f.Names.Shard == 0 {
+		if c.events, err = f.Origin.Info(ctx, f.Names.Prefix.EventsStream()); err != nil {
+			return nil, err
+		}
+		if f.Log.Streams.Snapshots != nil {
+			if c.snaps, err = f.Origin.Info(ctx, f.Names.Prefix.SnapshotStream()); err != nil {
+				return nil, err
+			}
+		}
+	}
 	c.ends, err = f.askEnds(ctx, f.Origin.Get)
 	return c, err
 }
@@ -109,15 +117,26 @@ func (f *Follower) askEnds(ctx context.Context, get func(context.Context, string
 // adopt stores the checkpoints and records of a cut here, truncates the log, and removes what the records no
 // longer name.
 func (f *Follower) adopt(ctx context.Context, c *cut) error {
-	var point shard.Checkpoint
-	if value := c.values[shard.CheckpointKey(f.Names.Shard)]; value != nil {
-		if err := json.Unmarshal(value, &point); err != nil {
-			return fmt.Errorf("the checkpoint of shard %d in the first region: %w", f.Names.Shard, err)
-		}
+	point, err := f.checkpoint(c.values)
+	if err != nil {
+		return err
 	}
-	for _, key := range f.keys() {
+	key := shard.CheckpointKey(f.Names.Shard)
+	if err := f.put(ctx, snapshot.RecordKey(f.Names.Shard), c.values[snapshot.RecordKey(f.Names.Shard)]); err != nil {
+		return err
+	}
+	switch {
+	case f.running && point.Anew == f.anew:
+		if f.later == nil {
+			f.later = &later{point.Seq, c.values[key]}
+		}
+	default:
 		if err := f.put(ctx, key, c.values[key]); err != nil {
 			return err
+		}
+		begun := f.running
+		if f.anew = point.Anew; begun {
+			return fmt.Errorf("%w: a person has begun the shard anew in the first region", errAnew)
 		}
 	}
 	f.waits.advance(&point)
@@ -136,6 +155,35 @@ func (f *Follower) adopt(ctx context.Context, c *cut) error {
 	}
 	f.swept = c.ends.snapshots
 	return nil
+}
+
+// later is a checkpoint that was adopted before the shard here has applied the log up to it. Who reads the documents here
+// and then the events behind the checkpoint would miss what lies between.
+type later struct {
+	seq   uint64
+	value []byte
+}
+
+// storeLater stores it once the shard has.
+func (f *Follower) storeLater(ctx context.Context) error {
+	if f.later == nil || !f.applied(f.later.seq) {
+		return nil
+	}
+	if err := f.put(ctx, shard.CheckpointKey(f.Names.Shard), f.later.value); err != nil {
+		return err
+	}
+	f.later = nil
+	return f.storeLater(ctx)
+}
+
+// checkpoint is the checkpoint among the values of a cut; it is zero if there is none.
+func (f *Follower) checkpoint(values map[string][]byte) (point shard.Checkpoint, err error) {
+	if value := values[shard.CheckpointKey(f.Names.Shard)]; value != nil {
+		if err = json.Unmarshal(value, &point); err != nil {
+			err = fmt.Errorf("the checkpoint of shard %d in the first region: %w", f.Names.Shard, err)
+		}
+	}
+	return point, err
 }
 
 // put stores a value that is not stored yet.

@@ -56,32 +56,34 @@ type Parts struct {
 type Follower struct {
 	Parts
 	waits    *waits
-	stored   map[string][]byte // values as they were adopted
-	compared compared
-	adopted  bool      // a cut, in this session
-	told     time.Time // when the first region was told last that this one follows it
-	swept    uint64    // end of the snapshots when they were swept last
-	asked    time.Time // when the last cut was taken
-	pending  *cut      // that is not adopted yet
-	shorter  time.Time // since when the log of the first region seems to end before its mirror; zero if it does not
-	written  time.Time // when Redis was asked last to write its files anew
+	stored   map[string][]byte    // values as they were adopted
+	compared map[string]*compared // by mirror
+	running  bool                 // the shard was taken over
+	anew     uint64               // of the checkpoint that counts here: see shard.Checkpoint
+	later    *later               // a checkpoint that counts here once the shard has applied the log up to it
+	adopted  bool                 // a cut, in this session
+	told     time.Time            // when the first region was told last that this one follows it
+	swept    uint64               // end of the snapshots when they were swept last
+	asked    time.Time            // when the last cut was taken
+	pending  *cut                 // that is not adopted yet
+	written  time.Time            // when Redis was asked last to write its files anew
 
 	mu   sync.Mutex
-	cuts []seen    // that the log here has not applied yet, the oldest first
+	cuts []instant // that the log here has not applied yet, the oldest first
 	asOf time.Time // everything that the first region had then is applied here; zero if that is not known
 	down time.Time // since when the first region does not answer; zero while it does
 	last uint64    // sequence of the first region's log, as last heard
 }
 
-// seen is where the log of the first region has ended.
-type seen struct {
+// instant is where the log of the first region has ended.
+type instant struct {
 	at  time.Time
 	seq uint64
 }
 
 // New makes a follower. It begins in [Follower.Begin].
 func New(parts Parts) *Follower {
-	return &Follower{Parts: parts, stored: map[string][]byte{}, written: time.Now(), waits: &waits{}}
+	return &Follower{Parts: parts, stored: map[string][]byte{}, compared: map[string]*compared{}, written: time.Now(), waits: &waits{}}
 }
 
 // Mirror tells the owner what the first region has published, until ctx is done.
@@ -138,13 +140,16 @@ func (f *Follower) hasAdopted(ctx context.Context) (has bool, err error) {
 	if err != nil || c.Log == "" {
 		return false, err
 	}
-	f.compared.upTo = max(f.compared.upTo, c.ParsedStamp().Seq)
+	f.anew = c.Anew
+	f.of(f.Names.Stream()).upTo = c.ParsedStamp().Seq
+	f.of(f.Names.Prefix.EventsStream()).upTo = c.From.Seq
 	f.waits.advance(&c)
 	return true, nil
 }
 
 // Run follows until ctx is done. It returns an error if the region here must not go on as it is.
 func (f *Follower) Run(ctx context.Context) error {
+	f.running = true
 	for backoff.Wait(ctx, lookEvery) {
 		err := f.step(ctx)
 		if ctx.Err() != nil {
@@ -161,7 +166,7 @@ func (f *Follower) Run(ctx context.Context) error {
 // endsSession reports whether an error ends the session.
 func endsSession(err error) bool {
 	r := streams.AsRefusal(err)
-	return r != nil && !errors.Is(r, streams.ErrMismatch) || errors.Is(err, streams.ErrPromotion)
+	return r != nil && !errors.Is(r, streams.ErrMismatch) || errors.Is(err, streams.ErrPromotion) || errors.Is(err, errAnew)
 }
 
 // WatchRole returns an error once the streams here are mirrors no longer, or a promotion has begun.
@@ -196,12 +201,17 @@ func (f *Follower) step(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
 	f.settle()
+	if err := f.storeLater(ctx); err != nil {
+		return err
+	}
 	if f.pending == nil && time.Since(f.asked) >= cutEvery {
 		c, err := f.takeCut(ctx)
 		f.tell(ctx)
 		if err == nil {
-			f.note(c)
-			err = f.compare(ctx, c)
+			f.seen(c)
+			if err = f.compare(ctx, c); err == nil {
+				f.note(c)
+			}
 		}
 		if err != nil {
 			if errors.Is(err, streams.ErrOrigin) {
@@ -228,6 +238,7 @@ func (f *Follower) step(ctx context.Context) error {
 		return err
 	}
 	f.pending, f.adopted = nil, true
+	f.waits.reached.Store(true)
 	return f.rewrite(ctx)
 }
 
@@ -242,19 +253,6 @@ func (f *Follower) tell(ctx context.Context) {
 	}
 }
 
-// compare makes sure that the mirrors are those of what the first region has.
-func (f *Follower) compare(ctx context.Context, c *cut) error {
-	if err := f.Log.Streams.CopyMetadata(ctx, c.log, f.Log.Streams.Log, f.Origin.Domain); err != nil {
-		return err
-	}
-	if c.config != nil {
-		if err := f.Log.Streams.CopyMetadata(ctx, c.config, f.Log.Streams.Configs, f.Origin.Domain); err != nil {
-			return err
-		}
-	}
-	return f.diverges(ctx, c)
-}
-
 // rewrite lets Redis write its files anew now and then, so that they forget.
 func (f *Follower) rewrite(ctx context.Context) error {
 	if f.Redis == nil || f.Names.Shard != 0 || time.Since(f.written) < f.Forget/5 {
@@ -267,14 +265,20 @@ func (f *Follower) rewrite(ctx context.Context) error {
 	return nil
 }
 
-// note notes where the log of the first region ends.
-func (f *Follower) note(c *cut) {
+// seen notes where the log of the first region ends.
+func (f *Follower) seen(c *cut) {
 	f.asked = c.asked
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last = c.log.State.LastSeq
+}
+
+// note notes a cut of which the mirrors here are true copies: what is here is as old as the last such cut that is applied.
+func (f *Follower) note(c *cut) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if len(f.cuts) < rememberedCuts {
-		f.cuts = append(f.cuts, seen{c.asked, c.ends.log})
+		f.cuts = append(f.cuts, instant{c.asked, c.ends.log})
 	}
 }
 

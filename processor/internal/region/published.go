@@ -3,6 +3,7 @@ package region
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/seed18712806/lapse/processor/internal/shard"
 )
@@ -10,10 +11,11 @@ import (
 // waits lets the owner wait until the first region has published an output. It implements
 // [shard.Mirror].
 type waits struct {
-	mu    sync.Mutex
-	point *shard.Checkpoint // that was adopted; nil if none was
-	news  chan struct{}     // closed when a checkpoint is adopted
-	ended context.Context   // done when the session ends
+	mu      sync.Mutex
+	point   *shard.Checkpoint // that was adopted; nil if none was
+	news    chan struct{}     // closed when a checkpoint is adopted
+	reached atomic.Bool
+	ended   context.Context // done when the session ends
 }
 
 // Published is the newest checkpoint that was adopted; nil if none was. news is closed when there
@@ -26,6 +28,9 @@ func (w *waits) Published() (c *shard.Checkpoint, news <-chan struct{}) {
 	}
 	return w.point, w.news
 }
+
+// Reached reports whether the mirrors have reached a cut of the first region in this session.
+func (w *waits) Reached() bool { return w.reached.Load() }
 
 // Ended is done when nobody is to wait any longer.
 func (w *waits) Ended() context.Context { return w.ended }

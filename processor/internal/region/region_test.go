@@ -24,7 +24,9 @@ func TestFollowing(t *testing.T) {
 	f := newFollower(t)
 	at := func(s int64) time.Time { return time.Unix(1000+s, 0) }
 	for i, end := range []uint64{10, 20, 20, 30} {
-		f.note(&cut{asked: at(int64(i)), ends: ends{log: end}, log: &jetstream.StreamInfo{State: jetstream.StreamState{LastSeq: end + 2}}})
+		c := &cut{asked: at(int64(i)), ends: ends{log: end}, log: &jetstream.StreamInfo{State: jetstream.StreamState{LastSeq: end + 2}}}
+		f.seen(c)
+		f.note(c)
 	}
 	for _, one := range []struct {
 		applied uint64

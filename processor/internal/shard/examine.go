@@ -73,6 +73,9 @@ func (e *examiner) State(ctx context.Context, known known) (f *facts, err error)
 	if err == nil {
 		err = known.Damage // which the sizes may not show
 	}
+	if errors.Is(known.Damage, errOtherMirror) && f.State.Version != "" {
+		f.State.Stamp, f.State.Events, f.State.Log = store.Stamp{}, "", e.log.ID()
+	}
 	if errors.Is(err, store.ErrDamaged) {
 		f.Damage, err = err, nil
 	}

@@ -41,6 +41,9 @@ type Mirror interface {
 	// Published is a checkpoint of the first region whose outputs are all in the mirror; nil if none is known.
 	// news is closed when there may be a newer one.
 	Published() (c *Checkpoint, news <-chan struct{})
+	// Reached reports whether the mirrors were compared with the first region since the session began, and have what that
+	// had then.
+	Reached() bool
 	// Ended is done when nobody is to wait any longer.
 	Ended() context.Context
 }

@@ -59,6 +59,9 @@ func (p *Owner) tryTakeOver(stop, ctx context.Context) (upTo uint64, err error) 
 		// The first region may have replaced the snapshots that the record here names. The next record names newer ones.
 		return 0, fmt.Errorf("waiting for a snapshot of the first region: %v", v.Refusal.What())
 	}
+	if v.Refusal != nil && p.Channel.Mirror != nil {
+		return 0, p.follow(&v)
+	}
 	if v.Refusal != nil && v.Refusal.Kind != streams.ErrRefused {
 		return 0, v.Refusal
 	}
@@ -78,6 +81,25 @@ func (p *Owner) tryTakeOver(stop, ctx context.Context) (upTo uint64, err error) 
 	}
 	return upTo, p.resume(ctx, &v, upTo)
 }
+
+// follow returns what to do where the examination refuses what is stored, in a region that follows another one. Its mirrors
+// have been compared with the first region, so what does not fit them is to be rebuilt: nobody has to decide about it.
+func (p *Owner) follow(v *verdict) error {
+	what := v.Refusal.What()
+	switch {
+	case !p.Channel.Mirror.Reached():
+		return fmt.Errorf("waiting for the mirrors of the first region: %v", what)
+	case p.tenure.damage == nil && v.State.Version != "":
+		p.tenure.damage = fmt.Errorf("%w: %v", errOtherMirror, what)
+		return fmt.Errorf("what is stored is not of the log of the first region, and is rebuilt: %v", what)
+	}
+	r := *v.Refusal
+	r.Accept, r.Advice = "", "look at the first region, which this one follows"
+	return &r
+}
+
+// errOtherMirror is the damage of a shard that was computed from a log that the first region does not have any more.
+var errOtherMirror = fmt.Errorf("%w: it was computed from another log", store.ErrDamaged)
 
 // TakeOver takes the shard over at the start, and returns the last sequence of the log then, or why it would be
 // wrong to go on. A shard that only cannot be taken over now tries again in Run.

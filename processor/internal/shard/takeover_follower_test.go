@@ -38,4 +38,5 @@ func TestG7_AFollowerWaitsForASnapshot(t *testing.T) {
 type nothingPublished struct{}
 
 func (nothingPublished) Published() (*Checkpoint, <-chan struct{}) { return nil, nil }
+func (nothingPublished) Reached() bool                             { return true }
 func (nothingPublished) Ended() context.Context                    { return context.Background() }

@@ -184,6 +184,9 @@ func makeMirror(ctx context.Context, js jetstream.JetStream, origin *Origin, nam
 	if err != nil {
 		return err
 	}
+	if region, err := wire.ParseRegion(info.Config.Metadata); err == nil && region.Superseded != nil {
+		return mismatch(name, "the region in the JetStream domain %q is not the first any more: another region was promoted %s: follow that", origin.Domain, region.Superseded)
+	}
 	c := info.Config
 	c.Mirror = &jetstream.StreamSource{Name: name, Domain: origin.Domain}
 	c.Metadata, c.Replicas = metadata, max(o.Replicas, 1)
@@ -213,10 +216,43 @@ func mirrorMetadata(original *jetstream.StreamInfo, domain string) (map[string]s
 	return m, nil
 }
 
-// CopyMetadata gives a mirror the metadata that the original has by now: rules of replies, or a decision of a
-// person, that it has got since. It refuses an original that is another one, and returns an ErrPromotion if the mirror
-// is none any more.
-func (s *Streams) CopyMetadata(ctx context.Context, original *jetstream.StreamInfo, mirror jetstream.Stream, domain string) error {
+// MakeAnew makes a mirror anew. Its durable consumers go on where they were, or behind the last message, same, that is
+// known to be as before: an event may come to them twice, with the same ce-id, and none is passed over.
+func MakeAnew(ctx context.Context, js jetstream.JetStream, origin *Origin, name string, same uint64, o Options) error {
+	stream, err := js.Stream(ctx, name)
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("look up stream %s: %w", name, err)
+	}
+	var consumers []jetstream.ConsumerConfig
+	if err == nil && name == o.Prefix.EventsStream() {
+		all := stream.ListConsumers(ctx)
+		for info := range all.Info() {
+			if c := info.Config; c.Durable != "" {
+				c.DeliverPolicy, c.OptStartTime, c.OptStartSeq = jetstream.DeliverByStartSequencePolicy, nil, min(info.AckFloor.Stream, same)+1
+				consumers = append(consumers, c)
+			}
+		}
+		if err := all.Err(); err != nil {
+			return fmt.Errorf("list the consumers of stream %s: %w", name, err)
+		}
+	}
+	if err := js.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("remove the mirror %s: %w", name, err)
+	}
+	if err := makeMirror(ctx, js, origin, name, o); err != nil {
+		return err
+	}
+	for _, c := range consumers {
+		if _, err := js.CreateConsumer(ctx, name, c); err != nil {
+			return fmt.Errorf("make the consumer %s of stream %s again: %w", c.Durable, name, err)
+		}
+	}
+	return nil
+}
+
+// Follow gives a mirror the metadata and the limits that the original has by now: rules of replies, a decision of a
+// person, or an age, that it has got since. It returns an ErrPromotion if the mirror is none any more.
+func (s *Streams) Follow(ctx context.Context, original *jetstream.StreamInfo, mirror jetstream.Stream, domain string) error {
 	info, err := mirror.Info(ctx)
 	if err != nil {
 		return err
@@ -233,11 +269,12 @@ func (s *Streams) CopyMetadata(ctx context.Context, original *jetstream.StreamIn
 	if have.Mirror == nil || region.Promotion != nil {
 		return ErrPromotion
 	}
-	if old := Identity(info); old != Identity(original) {
-		return fmt.Errorf("%w: the region in the JetStream domain %q has another stream %s, created at %s, than the one that was mirrored, created at %s: run lapse demote to follow it",
-			ErrLogChanged, domain, have.Name, FormatID(Identity(original)), FormatID(old))
-	}
-	same := true
+	limited := have
+	o := original.Config
+	limited.MaxAge, limited.MaxBytes, limited.MaxMsgs, limited.MaxMsgsPerSubject, limited.MaxMsgSize, limited.Discard = o.MaxAge, o.MaxBytes, o.MaxMsgs, o.MaxMsgsPerSubject, o.MaxMsgSize, o.Discard
+	limited.Duplicates = clamp(limited.Duplicates, o.MaxAge)
+	same := have.MaxAge == o.MaxAge && have.MaxBytes == o.MaxBytes && have.MaxMsgs == o.MaxMsgs && have.MaxMsgsPerSubject == o.MaxMsgsPerSubject && have.MaxMsgSize == o.MaxMsgSize && have.Discard == o.Discard
+	have = limited
 	for key, value := range want {
 		same = same && have.Metadata[key] == value
 	}
@@ -249,8 +286,9 @@ func (s *Streams) CopyMetadata(ctx context.Context, original *jetstream.StreamIn
 		return err
 	}
 	have.Metadata = want
-	_, err = js.UpdateStream(ctx, have)
-	if err == nil {
+	if _, err = js.UpdateStream(ctx, have); err != nil {
+		err = fmt.Errorf("give the mirror %s the limits that the stream has in the JetStream domain %q: %w", have.Name, domain, err)
+	} else {
 		_, err = mirror.Info(ctx)
 	}
 	return err

@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -111,16 +112,21 @@ func (b *Objects) Get(ctx context.Context, name string) ([]byte, error) {
 	if err := json.Unmarshal(m.Data, &info); err != nil || info.NUID != name {
 		return nil, nil
 	}
-	var data []byte
+	// A mirror has also the pieces that were stored under the name before: purges do not cross. So those count that
+	// are what the object is.
+	var pieces [][]byte
 	for seq := uint64(0); ; seq++ {
-		if uint64(len(data)) >= info.Size {
-			return data, nil
+		if n := len(pieces) - int(info.Chunks); n >= 0 {
+			data := bytes.Join(pieces[n:], nil)
+			if sum := sha256.Sum256(data); info.Digest == "SHA-256="+base64.URLEncoding.EncodeToString(sum[:]) {
+				return data, nil
+			}
 		}
-		m, err := b.get(ctx, map[string]any{"seq": max(seq, 1), "next_by_subj": b.pieces(name)})
-		if m == nil || err != nil {
+		piece, err := b.get(ctx, map[string]any{"seq": max(seq, 1), "next_by_subj": b.pieces(name)})
+		if piece == nil || err != nil || piece.Seq > m.Seq {
 			return nil, err
 		}
-		data, seq = append(data, m.Data...), m.Seq
+		pieces, seq = append(pieces, piece.Data), piece.Seq
 	}
 }
 
