@@ -53,7 +53,15 @@ func RoleOf(ctx context.Context, js jetstream.JetStream, o Options) (r Role, err
 		return r, mismatch(o.root(), "%w", err)
 	}
 	if r.Promotion != nil {
-		return r, fmt.Errorf("%w %s, and has not ended: it goes on by itself; if it does not, run lapse promote again", ErrPromotion, r.Promotion)
+		here, err := o.infos(ctx, js)
+		if err != nil {
+			return r, err
+		}
+		step, advice := next(o.steps(&Facts{Domain: r.Promotion.Domain, Role: r, Here: here})), "run lapse promote again, or lapse promote --undo"
+		if o.changed(here) != "" {
+			advice = "run lapse promote again"
+		}
+		return r, fmt.Errorf("%w %s, and has not ended; its next step is to %s: if it does not go on, %s", ErrPromotion, r.Promotion, step, advice)
 	}
 	if err := Superseded(root.CachedInfo()); err != nil {
 		return r, err
