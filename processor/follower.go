@@ -134,6 +134,10 @@ func (s *session) tellFormer(ctx context.Context) {
 	for every := tellFormerEvery; backoff.Wait(ctx, every); {
 		asking, cancel := context.WithTimeout(ctx, streams.AnswerTimeout)
 		reply, err := promotion.Supersede(asking, last)
+		if by := reply.Superseded; by != nil && by.Domain != last.Domain {
+			s.processor.opts.Logger.Error("another region was promoted in place of the same one before, and is the first", slog.String("promoted", by.String()))
+			_ = promotion.StepDown(asking, *by)
+		}
 		cancel()
 		every = tellFormerEvery
 		if err == nil || reply.Error != "" {

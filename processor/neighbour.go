@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -13,6 +14,9 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/wire"
 )
+
+// answerRegion bounds an answer: a region that hands over first stores what waits in its streams.
+const answerRegion = time.Minute
 
 // AnswerRegions answers what lapse in other regions asks of this one ([wire.RegionRequest]), until ctx is done. Every
 // process of a region carries out each request, whichever shards it owns, and the first answer counts: a request may be
@@ -42,7 +46,7 @@ func AnswerRegions(ctx context.Context, nc *nats.Conn, opts Options) error {
 	}
 	subject := opts.Prefix.Region(account.Domain)
 	sub, err := nc.Subscribe(subject, func(m *nats.Msg) {
-		answering, cancel := context.WithTimeout(ctx, streams.CallTimeout)
+		answering, cancel := context.WithTimeout(ctx, answerRegion)
 		defer cancel()
 		var request wire.RegionRequest
 		if json.Unmarshal(m.Data, &request) != nil || m.Reply == "" {

@@ -3,13 +3,13 @@ package processor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/processor/internal/backoff"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -17,101 +17,131 @@ import (
 // Promoted is what a promotion has done.
 type Promoted struct {
 	wire.Promotion
+	Plan streams.Plan
 	Logs []PromotedLog
 }
 
 // PromotedLog is where a log begins to be this region's own.
 type PromotedLog = streams.Lost
 
-// ErrFirstAnswers: the first region is there, so its writes of this moment would be lost.
-var ErrFirstAnswers = errors.New("the first region answers")
+// SeenRegion is what the processes of a region say.
+type SeenRegion = streams.Seen
 
-// Promote makes the region of a connection, which follows another one, the first. With drain the first region
-// hands over: it takes no more writes, and nothing is lost; it has to answer. Without drain it must not answer,
-// unless force allows that. by says who promotes, for a person to read.
+// ErrFirstAnswers: the first region is there, so its writes of this moment would be lost.
+var ErrFirstAnswers = streams.ErrFirstAnswers
+
+// PromoteOptions say how to promote a region.
+type PromoteOptions struct {
+	By     string // who promotes, for a person to read
+	Drain  bool   // the first region hands over: it takes no more writes, and nothing is lost. Otherwise it must not answer
+	Force  bool   // what the plan says that a person can override is overridden
+	DryRun bool   // only plan
+	// Seen asks what the processes of the region say. It may be nil.
+	Seen func(context.Context) (SeenRegion, error)
+}
+
+// Promote makes the region of a connection, which follows another one, the first. It finds out first whether all of it
+// may and can be done, and changes nothing if not.
 //
-// It may be called again after an error, and goes on then. The processes of the region notice it by themselves.
-func Promote(ctx context.Context, nc *nats.Conn, prefix wire.Prefix, by string, drain, force bool) (done Promoted, err error) {
-	js, err := jetstream.New(nc)
+// It may be called again after an error, and goes on then; or UndoPromotion takes it back until the first stream here was
+// changed. The processes of the region notice it by themselves.
+func Promote(ctx context.Context, nc *nats.Conn, prefix wire.Prefix, opts PromoteOptions) (done Promoted, err error) {
+	p, role, err := newPromotion(ctx, nc, prefix, opts.By)
 	if err != nil {
 		return done, err
 	}
-	shards, err := streams.Shards(ctx, js, prefix)
-	if err != nil {
+	if p == nil { // it follows none
+		plan := streams.PlanPromotion(&streams.Facts{Role: role}, streams.Options{Prefix: prefix})
+		return Promoted{Plan: plan}, plan.Err()
+	}
+	if done.Plan, err = planPromotion(ctx, p, role, opts); err != nil {
 		return done, err
 	}
-	opts := streams.Options{Prefix: prefix, Shards: shards, Objects: true, MaxPayload: nc.MaxPayload(), Logger: slog.New(slog.DiscardHandler)}
-	role, err := streams.RoleOf(ctx, js, opts)
-	began := role.Promotion
-	if err != nil && (!errors.Is(err, streams.ErrPromotion) || began == nil) {
+	if err := done.Plan.Err(); err != nil || opts.DryRun {
 		return done, err
 	}
-	switch {
-	case !role.Exists:
-		return done, fmt.Errorf("there is nothing to promote: no log of the prefix %q", prefix)
-	case !role.Mirror && began == nil && len(role.Former) > 0:
-		return done, fmt.Errorf("this region is the first already: it was promoted %s", role.Former[len(role.Former)-1])
-	case !role.Mirror && began == nil:
-		return done, errors.New("this region follows no other, so it is the first already")
-	}
-	from := role.Follows
-	if began != nil {
-		from = began.From
-	}
-	origin, err := streams.NewOrigin(nc, from)
-	if err != nil {
+	if done.Promotion, err = p.Begin(ctx, opts.Drain); err != nil {
 		return done, err
 	}
-	domain, err := streams.Domain(ctx, js, from)
-	if err != nil {
-		return done, err
-	}
-	promotion := &streams.Promotion{JS: js, Origin: origin, Opts: opts, By: by}
-	if err := mayPromote(ctx, origin, domain, opts, drain, force || began != nil); err != nil {
-		return done, err
-	}
-	if drain {
-		now := time.Now()
-		if err := promotion.Drain(ctx, wire.Promotion{Domain: domain, From: from, At: now.UTC(), By: by}); err != nil {
+	if opts.Drain {
+		if err := p.Drain(ctx, done.Promotion); err != nil {
 			return done, err
 		}
 	}
-	if done.Promotion, err = promotion.Begin(ctx, domain); err != nil {
-		return done, err
-	}
-	done.Logs, err = promotion.Run(ctx, done.Promotion)
+	done.Logs, err = p.Run(ctx, done.Promotion)
 	return done, err
 }
 
-// mayPromote refuses a promotion that would lose what the first region has, without a word, or that would make this
-// region, in a domain, the second that takes its place.
-func mayPromote(ctx context.Context, origin *streams.Origin, domain string, opts streams.Options, drain, force bool) error {
-	asking, cancel := context.WithTimeout(ctx, streams.AnswerTimeout)
-	defer cancel()
-	info, err := origin.Info(asking, opts.Root())
-	switch {
-	case err != nil && drain:
-		return fmt.Errorf("it cannot hand over: %w", err)
-	case err != nil || force:
-		return nil
+// UndoPromotion takes a promotion back that has begun and has not changed a stream of the region yet. The first region
+// goes on, if it was asked to hand over.
+func UndoPromotion(ctx context.Context, nc *nats.Conn, prefix wire.Prefix) error {
+	p, role, err := newPromotion(ctx, nc, prefix, "")
+	if err != nil {
+		return err
 	}
-	there, err := wire.ParseRegion(info.Config.Metadata)
-	switch {
-	case err != nil:
-		return fmt.Errorf("the region in the JetStream domain %q: %w", origin.Domain, err)
-	case there.Superseded != nil && there.Superseded.Domain != domain:
-		return notFirst(origin.Domain, there.Superseded.Domain)
-	case there.Follows != "":
-		return notFirst(origin.Domain, there.Follows)
-	case drain, there.Superseded != nil: // it has handed over before
-		return nil
+	if role.Promotion == nil {
+		return errors.New("no promotion of this region has begun that has not ended: there is nothing to undo")
 	}
-	return fmt.Errorf("%w, in the JetStream domain %q: let it hand over (--from), so that nothing is lost; or stop it first; or give up what it has not sent yet (--force)", ErrFirstAnswers, origin.Domain)
+	return p.Undo(ctx, role)
 }
 
-// notFirst is the error about a region that is not the first any more.
-func notFirst(domain, first string) error {
-	return fmt.Errorf("the region in the JetStream domain %q is not the first any more: the one in %q was promoted in its place, "+
-		"and there can be one first region: run lapse demote --first %s here, and then lapse serve --follow %s",
-		domain, first, first, first)
+// newPromotion makes a promotion of the region of a connection; nil if that follows no other.
+func newPromotion(ctx context.Context, nc *nats.Conn, prefix wire.Prefix, by string) (p *streams.Promotion, role streams.Role, err error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, role, err
+	}
+	shards, err := streams.Shards(ctx, js, prefix)
+	if err != nil {
+		return nil, role, err
+	}
+	opts := streams.Options{Prefix: prefix, Shards: shards, Objects: true, MaxPayload: nc.MaxPayload(), Logger: slog.New(slog.DiscardHandler)}
+	role, err = streams.RoleOf(ctx, js, opts)
+	from := role.Follows
+	switch {
+	case errors.Is(err, streams.ErrPromotion) && role.Promotion != nil:
+		from = role.Promotion.From
+	case errors.Is(err, streams.ErrSuperseded):
+		return nil, role, nil
+	case err != nil:
+		return nil, role, err
+	case from == "":
+		return nil, role, nil
+	}
+	origin, err := streams.NewOrigin(nc, from)
+	if err != nil {
+		return nil, role, err
+	}
+	domain, err := streams.Domain(ctx, js, from)
+	return &streams.Promotion{JS: js, Origin: origin, Opts: opts, Domain: domain, By: by}, role, err
+}
+
+// seesWithin is for how long a promotion waits for the processes to notice that the first region does not answer.
+const seesWithin, seesAgain = 15 * time.Second, 250 * time.Millisecond
+
+// planPromotion reads what a promotion depends on, and plans it. Where the first region is silent it waits shortly for
+// the processes here to say so too.
+func planPromotion(ctx context.Context, p *streams.Promotion, role streams.Role, opts PromoteOptions) (plan streams.Plan, err error) {
+	if opts.Drain && !opts.Force && !opts.DryRun && role.Promotion == nil {
+		if err := p.Near(ctx); err != nil && !errors.Is(err, streams.ErrOrigin) {
+			return plan, err
+		}
+	}
+	facts, err := p.Facts(ctx, role, opts.Drain, opts.Force)
+	if err != nil {
+		return plan, err
+	}
+	for began := time.Now(); opts.Seen != nil; {
+		seen, err := opts.Seen(ctx)
+		if err != nil {
+			return plan, err
+		}
+		facts.Seen = &seen
+		lost := !opts.Drain && !opts.Force && (facts.Reach.Silent || facts.Reach.Late)
+		agrees := !seen.Running || seen.Following == nil || seen.Following.Down != 0
+		if !lost || agrees || time.Since(began) > seesWithin || !backoff.Wait(ctx, seesAgain) {
+			break
+		}
+	}
+	return streams.PlanPromotion(facts, p.Opts), nil
 }

@@ -47,7 +47,7 @@ func (w *World) promote(s plan.Step) {
 		defer nc.Close()
 		for ctx.Err() == nil {
 			asking, cancel := context.WithTimeout(ctx, promoteFor)
-			_, err = processor.Promote(asking, nc, prefix, "operator", how == handsOver, how == isForced)
+			_, err = processor.Promote(asking, nc, prefix, processor.PromoteOptions{By: "operator", Drain: how == handsOver, Force: how == isForced})
 			cancel()
 			w.trace.Logger(p.name).Info("promotion", "error", err)
 			if err == nil || strings.Contains(err.Error(), "the first already") {

@@ -21,6 +21,14 @@ type RegionRequest struct {
 	// of the region that asks, which knows the first region as the one whose log has the Identity.
 	Supersede *Promotion `json:"supersede,omitempty"`
 	Identity  int64      `json:"identity,omitempty"`
+	// Reopen asks the region to be the first again that was superseded by this Promotion, which is undone.
+	Reopen *Promotion `json:"reopen,omitempty"`
+}
+
+// End is the last message of a stream, zero if it has none.
+type End struct {
+	Seq   uint64 `json:"seq"`
+	Stamp int64  `json:"stamp"` // Unix nanoseconds
 }
 
 // RegionReply is the reply to a [RegionRequest].
@@ -29,8 +37,8 @@ type RegionReply struct {
 	Error string `json:"error,omitempty"`
 	// Superseded is what this region was superseded by, before or by the request; nil if it is not.
 	Superseded *Promotion `json:"superseded,omitempty"`
-	// Ends are the last sequences of the streams that were superseded.
-	Ends map[string]uint64 `json:"ends,omitempty"`
+	// Ends are the last messages of the streams that were superseded. Nothing is stored behind them.
+	Ends map[string]End `json:"ends,omitempty"`
 }
 
 // Region says what a log has to do with the logs of other regions. The stream of events that belongs to it,
@@ -51,8 +59,9 @@ type Region struct {
 // Former is a log up to where another one continues it.
 type Former struct {
 	Identity int64  `json:"identity"`
-	Last     uint64 `json:"last"`   // sequence of the log
-	Events   uint64 `json:"events"` // last sequence of the stream of events then
+	Last     uint64 `json:"last"`            // sequence of the log
+	Stamp    int64  `json:"stamp,omitempty"` // of that message, Unix nanoseconds
+	Events   uint64 `json:"events"`          // last sequence of the stream of events then
 	Promotion
 }
 
@@ -63,6 +72,8 @@ type Promotion struct {
 	From     string    `json:"from"`              // that of the region that was the first
 	At       time.Time `json:"at"`
 	By       string    `json:"by"` // who, for a person to read
+	// Drain: the region that was the first is asked to hand over.
+	Drain bool `json:"drain,omitempty"`
 }
 
 // String is how a person reads it.

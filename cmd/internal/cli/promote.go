@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/user"
 	"time"
@@ -11,13 +13,17 @@ import (
 
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/processor"
+	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // Promote makes the region of a server the first.
 type Promote struct {
 	Connection
-	From  string `placeholder:"REGION" help:"Let the first region hand over, so that nothing is lost: its JetStream domain, or the URL of one of its NATS servers."`
-	Force bool   `help:"Promote although the first region answers, and give up what it has not sent yet."`
+	From   string `placeholder:"REGION" help:"Let the first region hand over, so that nothing is lost: its JetStream domain, or the URL of one of its NATS servers."`
+	DryRun bool   `help:"Only say what would be done, or why not."`
+	Force  bool   `help:"Promote in spite of the reasons against it of which the command says so, such as a first region that answers: what that has not sent yet is given up."`
+	Undo   bool   `help:"Take a promotion back that has begun: until it has changed the first stream here."`
 }
 
 // Help implements [kong.HelpProvider].
@@ -28,13 +34,16 @@ stops taking writes, this one waits until it has all of them, and goes on: nothi
 command says from which message on. The processes of lapse here go on by themselves as those of
 the first region. The other region refuses to be that when it comes back.
 
-If the command fails, run it again: it goes on where it was.`
+The command first finds out whether all of it may and can be done, and changes nothing if not; with
+--dry-run it stops there, and prints the steps. If it fails later, run it again: it goes on where it
+was. Or run it with --undo, until it has changed the first stream here: then this region follows
+again, and the other one goes on.`
 }
 
 // Run runs the command.
 func (c *Promote) Run(ctx context.Context, streams output.Streams) error {
-	if c.From != "" && c.Force {
-		return output.Usagef("--from and --force contradict each other: with --from the first region hands over")
+	if c.Undo && (c.From != "" || c.Force || c.DryRun) {
+		return output.Usagef("--undo takes a promotion back, and goes with none of --from, --force and --dry-run")
 	}
 	conn, prefix, err := c.Connect(streams)
 	if err != nil {
@@ -43,6 +52,16 @@ func (c *Promote) Run(ctx context.Context, streams output.Streams) error {
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(ctx, max(time.Duration(c.Timeout), promoteLimit))
 	defer cancel()
+	if c.Undo {
+		if err := processor.UndoPromotion(ctx, conn.Conn(), prefix); err != nil {
+			return err
+		}
+		if c.JSON() {
+			return output.PrintJSON(streams.Out, map[string]any{"undone": true})
+		}
+		_, err = fmt.Fprintln(streams.Out, "the promotion is undone: this region follows the other one")
+		return err
+	}
 	if c.From != "" {
 		_, login, _, err := c.where()
 		if err != nil {
@@ -63,9 +82,24 @@ func (c *Promote) Run(ctx context.Context, streams output.Streams) error {
 		}
 	}
 	began := time.Now()
-	done, err := processor.Promote(ctx, conn.Conn(), prefix, who(), c.From != "", c.Force)
+	done, err := processor.Promote(ctx, conn.Conn(), prefix, processor.PromoteOptions{
+		By: who(), Drain: c.From != "", Force: c.Force, DryRun: c.DryRun,
+		Seen: func(ctx context.Context) (processor.SeenRegion, error) { return seen(ctx, conn) },
+	})
+	if c.DryRun {
+		print := printPlan
+		if c.JSON() {
+			print = func(out io.Writer, done processor.Promoted) error { return output.PrintJSON(out, done.Plan) }
+		}
+		return cmp.Or(print(streams.Out, done), err)
+	}
 	if err != nil {
 		return err
+	}
+	for _, text := range done.Plan.Overrides {
+		if _, err := fmt.Fprintln(streams.Err, "--force overrides: "+text); err != nil {
+			return err
+		}
 	}
 	if c.JSON() {
 		return output.PrintJSON(streams.Out, done)
@@ -81,6 +115,49 @@ func (c *Promote) Run(ctx context.Context, streams output.Streams) error {
 	}
 	_, err = fmt.Fprintf(streams.Out, "promoted in %s: the region in the JetStream domain %q is the first\n", time.Since(began).Round(time.Millisecond), done.Domain)
 	return err
+}
+
+// printPlan prints the steps of a promotion that are not done, and what --force overrides. Why it is refused is the error
+// of the command.
+func printPlan(out io.Writer, done processor.Promoted) error {
+	text := ""
+	for _, s := range done.Plan.Steps {
+		if !s.Done {
+			text += "would " + s.Do + "\n"
+		}
+	}
+	for _, o := range done.Plan.Overrides {
+		text += "--force overrides: " + o + "\n"
+	}
+	_, err := io.WriteString(out, text)
+	return err
+}
+
+// seen is what the processes of a region say by their entries in the bucket of members.
+func seen(ctx context.Context, conn *client.Client) (s processor.SeenRegion, err error) {
+	state, err := conn.Status(ctx)
+	if err != nil {
+		return s, err
+	}
+	for _, m := range state.Members {
+		if m.Role == client.RoleGone {
+			continue
+		}
+		s.Running = true
+		if m.Role != client.RoleOwner {
+			continue
+		}
+		s.Following = wire.Further(s.Following, m.Following)
+		if m.Problem != "" {
+			s.Problems = append(s.Problems, m.Problem)
+		}
+	}
+	for _, shard := range state.Shards {
+		if s.Running && !shard.Alive {
+			s.Problems = append(s.Problems, fmt.Sprintf("shard %d has no owner", shard.Shard))
+		}
+	}
+	return s, nil
 }
 
 // promoteLimit is for how long the mirrors may take to get what they lack.

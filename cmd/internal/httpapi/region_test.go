@@ -43,7 +43,7 @@ func (r *regions) promote(t *testing.T, drain bool) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	if _, err := processor.Promote(t.Context(), nc, "lapse", "a test", drain, false); err != nil {
+	if _, err := processor.Promote(t.Context(), nc, "lapse", processor.PromoteOptions{By: "a test", Drain: drain}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -24,6 +24,7 @@ type Options struct {
 	Redis   harness.RedisOptions // of each region
 	Shards  int                  // to which single servers map writes; 1 if 0
 	Third   bool                 // there is a region C, too
+	Synced  bool                 // the servers sync each message to the disk before they acknowledge it
 }
 
 // Regions are two regions and the link between them.
@@ -79,7 +80,11 @@ func start(t testing.TB, name string, o Options, leafnodes func(int) string) *Re
 	t.Helper()
 	r := &Region{Name: name, Redis: harness.StartRedis(t, o.Redis), t: t}
 	more := func(i int) string {
-		return fmt.Sprintf("jetstream { store_dir: store, domain: %s }\nleafnodes { %s }\n", name, leafnodes(i))
+		sync := "2m"
+		if o.Synced {
+			sync = "always"
+		}
+		return fmt.Sprintf("jetstream { store_dir: store, domain: %s, sync_interval: %s }\nleafnodes { %s }\n", name, sync, leafnodes(i))
 	}
 	if o.Servers > 1 {
 		r.Cluster = natscluster.StartNamed(t, "region-"+name, o.Servers, more)

@@ -39,6 +39,8 @@ func (s *Server) request(c *Command, api string) (heard bool) {
 		return s.pull(c, tokens[3], tokens[4])
 	case verb == "DIRECT.GET" && n > 2:
 		return s.directGet(c, tokens[2], strings.Join(tokens[3:], "."))
+	case api == "STREAM.NAMES":
+		s.streamNames(c)
 	case tokens[0] == "STREAM" && n == 3:
 		s.streamRequest(c, tokens[1], tokens[2])
 	case verb == "CONSUMER.NAMES" && n == 3:
@@ -49,6 +51,20 @@ func (s *Server) request(c *Command, api string) (heard bool) {
 		panic("natsmodel: the request is not modelled: " + c.Subject)
 	}
 	return true
+}
+
+// streamNames lists the streams that listen to a subject.
+func (s *Server) streamNames(c *Command) {
+	filter, names := decode[struct{ Subject string }](c).Subject, []string{}
+	for _, st := range s.streams {
+		for _, subject := range st.config.Subjects {
+			if protocol.Match(filter, subject) || protocol.Match(subject, filter) {
+				names = append(names, st.config.Name)
+				break
+			}
+		}
+	}
+	s.succeed(c, "stream_names", `"total":%d,"offset":0,"limit":1024,"streams":%s`, len(names), marshal(names))
 }
 
 // streamRequest handles a request about one stream.

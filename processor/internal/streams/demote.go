@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -19,61 +21,153 @@ type Demotion struct {
 	Opts  Options
 }
 
-// Alone calls do with the messages of the logs here that the first region does not have: they were stored here, or
-// mirrored here, and not there before it was promoted. Ticks are left out. It refuses a region whose log the first
-// region does not continue.
+// Alone calls do with the messages of the logs and of the stream of configurations here that the first region does not
+// have: it has none at that sequence, or one with another stamp. Ticks are left out. It refuses a region whose log has
+// nothing to do with that of the first region.
 func (d *Demotion) Alone(ctx context.Context, do func(stream string, m jetstream.Msg) error) error {
 	o := d.Opts
-	for shard := range o.Shards {
-		o.Shard = shard
-		log := o.log()
-		stream, err := d.JS.Stream(ctx, log.Stream())
+	var names []string
+	if o.sharded() {
+		names = append(names, o.root()) // what the logs source is compared here
+	}
+	for o.Shard = range o.Shards {
+		names = append(names, o.log().Stream())
+	}
+	for _, name := range names {
+		stream, err := d.JS.Stream(ctx, name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			continue // a demotion was interrupted
 		}
 		if err != nil {
-			return fmt.Errorf("look up stream %s: %w", log.Stream(), err)
+			return fmt.Errorf("look up stream %s: %w", name, err)
 		}
-		last, err := d.continued(ctx, stream.CachedInfo())
+		there, err := d.First.Info(ctx, name)
 		if err != nil {
 			return err
 		}
-		if stream.CachedInfo().State.LastSeq <= last {
-			continue
+		from, err := d.comparable(ctx, stream, there)
+		if err != nil {
+			return err
 		}
-		if err := d.read(ctx, stream, last+1, func(m jetstream.Msg) error {
-			if log.ParseSubject(m.Subject()).Kind == wire.SubjectTick {
-				return nil
-			}
-			return do(log.Stream(), m)
-		}); err != nil {
+		if err := d.compare(ctx, stream, from, there.State, do); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// continued is the last sequence of a log here that the first region has.
-func (d *Demotion) continued(ctx context.Context, here *jetstream.StreamInfo) (uint64, error) {
-	there, err := d.First.Info(ctx, here.Config.Name)
-	if err != nil {
-		return 0, err
-	}
-	region, err := wire.ParseRegion(there.Config.Metadata)
+// comparable is the sequence from which on a stream here is compared with that of the first region. What that has
+// truncated cannot be compared: it counts as the same if what is the nearest to it is.
+func (d *Demotion) comparable(ctx context.Context, stream jetstream.Stream, there *jetstream.StreamInfo) (from uint64, err error) {
+	here := stream.CachedInfo()
+	mine, err := wire.ParseRegion(here.Config.Metadata)
 	if err != nil {
 		return 0, mismatch(here.Config.Name, "%w", err)
 	}
-	mine := wire.Identity(here.Config.Metadata, here.Created)
-	i := slices.IndexFunc(region.Former, func(f wire.Former) bool { return f.Identity == mine })
-	switch {
-	case there.Config.Mirror != nil:
+	its, err := wire.ParseRegion(there.Config.Metadata)
+	if err != nil {
+		return 0, mismatch(here.Config.Name, "%w", err)
+	}
+	if there.Config.Mirror != nil {
 		return 0, mismatch(here.Config.Name, "the region in the JetStream domain %q is not the first: it follows another one", d.First.Domain)
-	case i < 0 && wire.Identity(there.Config.Metadata, there.Created) == mine:
-		return there.State.LastSeq, nil
-	case i < 0:
+	}
+	ids := identities(mine, here)
+	if !slices.ContainsFunc(identities(its, there), func(id int64) bool { return slices.Contains(ids, id) }) {
 		return 0, fmt.Errorf("%w: the region in the JetStream domain %q does not continue the log of this region, which was created at %s: nothing is removed", ErrLogChanged, d.First.Domain, FormatID(Identity(here)))
 	}
-	return region.Former[i].Last, nil
+	first := here.State.FirstSeq
+	if there.State.FirstSeq <= first {
+		return first, nil
+	}
+	nearest, stamp := there.State.FirstSeq, there.State.FirstTime.UnixNano()
+	if nearest > here.State.LastSeq {
+		for _, f := range its.Former {
+			if slices.Contains(ids, f.Identity) && f.Last <= here.State.LastSeq {
+				nearest, stamp = f.Last, f.Stamp
+			}
+		}
+	}
+	m, err := events.GetMessage(ctx, d.JS.Conn(), here.Config.Name, map[string]any{"seq": nearest})
+	if err != nil {
+		return 0, fmt.Errorf("read message %d of stream %s: %w", nearest, here.Config.Name, err)
+	}
+	if m != nil && m.Time.UnixNano() == stamp {
+		return min(there.State.FirstSeq, nearest+1), nil
+	}
+	return first, nil
+}
+
+// identities are those of a log, and of the logs that it continues.
+func identities(r wire.Region, info *jetstream.StreamInfo) (all []int64) {
+	all = append(all, wire.Identity(info.Config.Metadata, info.Created))
+	for _, f := range r.Former {
+		all = append(all, f.Identity)
+	}
+	return all
+}
+
+// comparedAtOnce is how many messages of the first region are asked for at the same time.
+const comparedAtOnce = 128
+
+// compare calls do with the messages of a stream here, from a sequence on, that the first region does not have.
+func (d *Demotion) compare(ctx context.Context, stream jetstream.Stream, from uint64, there jetstream.StreamState, do func(stream string, m jetstream.Msg) error) error {
+	name := stream.CachedInfo().Config.Name
+	if last := stream.CachedInfo().State.LastSeq; last == 0 || last < from {
+		return nil
+	}
+	var some []jetstream.Msg
+	flush := func() error {
+		alone, err := d.lacks(ctx, name, there, some)
+		for i, m := range some {
+			if err == nil && alone[i] {
+				err = do(name, m)
+			}
+		}
+		some = some[:0]
+		return err
+	}
+	var ticks []string
+	for shard := range d.Opts.Shards {
+		ticks = append(ticks, d.Opts.Prefix.Log(shard, d.Opts.Shards).Tick())
+	}
+	copies := d.Opts.sharded() && name != d.Opts.root() // of messages of the stream of configurations
+	err := d.read(ctx, stream, from, func(m jetstream.Msg) error {
+		if slices.Contains(ticks, m.Subject()) || copies && wire.SourceSequence(m.Headers()) != 0 {
+			return nil
+		}
+		if some = append(some, m); len(some) == comparedAtOnce {
+			return flush()
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return flush()
+}
+
+// lacks reports which of some messages of a stream the first region does not have.
+func (d *Demotion) lacks(ctx context.Context, name string, there jetstream.StreamState, some []jetstream.Msg) (alone []bool, err error) {
+	alone = make([]bool, len(some))
+	errs := make([]error, len(some))
+	var asking sync.WaitGroup
+	for i, m := range some {
+		meta, err := m.Metadata()
+		if err != nil {
+			return nil, err
+		}
+		seq := meta.Sequence.Stream
+		if alone[i] = seq < there.FirstSeq || seq > there.LastSeq; alone[i] {
+			continue
+		}
+		asking.Go(func() {
+			var its *events.Stored
+			its, errs[i] = d.First.Get(ctx, name, map[string]any{"seq": seq})
+			alone[i] = its == nil || !its.Time.Equal(meta.Timestamp)
+		})
+	}
+	asking.Wait()
+	return alone, errors.Join(errs...)
 }
 
 // read reads a stream from a sequence on, to its end of now.

@@ -24,6 +24,8 @@ import (
 var (
 	// ErrSuperseded: another region was promoted, and is the first now.
 	ErrSuperseded = errors.New("this region is not the first any more")
+	// ErrNotFirst: the region that is followed is not the first. It is no reason to end: reads go on.
+	ErrNotFirst = fmt.Errorf("%w", ErrMismatch)
 	// ErrPromotion: the region is becoming the first at this moment, or has become it.
 	ErrPromotion = errors.New("a promotion of this region has begun")
 	// ErrOrigin: the first region does not answer.
@@ -52,7 +54,15 @@ func RoleOf(ctx context.Context, js jetstream.JetStream, o Options) (r Role, err
 		return r, mismatch(o.root(), "%w", err)
 	}
 	if r.Promotion != nil {
-		return r, fmt.Errorf("%w %s, and has not ended: it goes on by itself; if it does not, run lapse promote again", ErrPromotion, r.Promotion)
+		here, err := o.infos(ctx, js)
+		if err != nil {
+			return r, err
+		}
+		step, advice := next(o.steps(&Facts{Domain: r.Promotion.Domain, Role: r, Here: here})), "run lapse promote again, or lapse promote --undo"
+		if o.changed(here) != "" {
+			advice = "run lapse promote again"
+		}
+		return r, fmt.Errorf("%w %s, and has not ended; its next step is to %s: if it does not go on, %s", ErrPromotion, r.Promotion, step, advice)
 	}
 	if err := Superseded(root.CachedInfo()); err != nil {
 		return r, err

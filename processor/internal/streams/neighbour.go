@@ -49,6 +49,8 @@ func Answer(ctx context.Context, js jetstream.JetStream, o Options, request wire
 	switch {
 	case request.Follower != "":
 		err = remember(ctx, js, o, request.Follower)
+	case request.Reopen != nil:
+		err = reopen(ctx, js, o, *request.Reopen)
 	case request.Supersede != nil:
 		reply, err = supersedeAll(ctx, js, o, request.Identity, *request.Supersede)
 	default:
@@ -69,9 +71,20 @@ func supersedeAll(ctx context.Context, js jetstream.JetStream, o Options, identi
 	}
 	c := root.CachedInfo().Config
 	region, err := wire.ParseRegion(c.Metadata)
-	switch {
-	case err != nil:
+	if err != nil {
 		return reply, mismatch(o.root(), "%w", err)
+	}
+	for _, f := range region.Former {
+		switch {
+		case f.Identity != identity:
+		case f.Domain == by.Domain && f.At.Equal(by.At):
+			return reply, nil // this region has followed that one since
+		default:
+			reply.Superseded = &f.Promotion
+			return reply, fmt.Errorf("another region was promoted in its place %s", f.Promotion)
+		}
+	}
+	switch {
 	case c.Mirror != nil:
 		return reply, fmt.Errorf("this region is not the first: it follows the one in the JetStream domain %q", region.Follows)
 	case wire.Identity(c.Metadata, root.CachedInfo().Created) != identity:
@@ -80,35 +93,47 @@ func supersedeAll(ctx context.Context, js jetstream.JetStream, o Options, identi
 	if reply.Superseded = region.Superseded; region.Superseded != nil && region.Superseded.Domain != by.Domain {
 		return reply, fmt.Errorf("another region was promoted in its place %s", region.Superseded)
 	}
-	reply.Superseded, reply.Ends = &by, map[string]uint64{}
+	account, err := js.AccountInfo(ctx)
+	if err != nil {
+		return reply, fmt.Errorf("ask the NATS server for its JetStream domain: %w", err)
+	}
+	reply.Superseded, reply.Ends = &by, map[string]wire.End{}
 	for _, name := range slices.Backward(o.all()) {
-		stream, err := supersede(ctx, js, name, by)
-		if err != nil {
+		if err := supersede(ctx, js, name, account.Domain, by); err != nil {
 			return reply, err
 		}
-		if stream != nil {
-			reply.Ends[name] = stream.CachedInfo().State.LastSeq
+	}
+	for _, name := range o.all() {
+		stream, err := js.Stream(ctx, name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue
+		}
+		if err != nil {
+			return reply, fmt.Errorf("look up stream %s: %w", name, err)
+		}
+		if reply.Ends[name], err = end(ctx, js.Conn(), stream); err != nil {
+			return reply, err
 		}
 	}
 	return reply, nil
 }
 
 // supersede makes a stream take no more messages, and notes why. It changes subjects, sources and metadata alone.
-func supersede(ctx context.Context, js jetstream.JetStream, name string, by wire.Promotion) (jetstream.Stream, error) {
+func supersede(ctx context.Context, js jetstream.JetStream, name, domain string, by wire.Promotion) error {
 	stream, err := js.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, nil
+		return nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look up stream %s: %w", name, err)
+		return fmt.Errorf("look up stream %s: %w", name, err)
 	}
 	info := stream.CachedInfo()
 	region, err := wire.ParseRegion(info.Config.Metadata)
 	if err != nil {
-		return nil, mismatch(name, "%w", err)
+		return mismatch(name, "%w", err)
 	}
 	if info.Config.Mirror != nil || region.Superseded != nil {
-		return stream, nil
+		return nil
 	}
 	region.Superseded, region.Promotion = &by, nil
 	region.Identity = wire.Identity(info.Config.Metadata, info.Created)
@@ -119,11 +144,62 @@ func supersede(ctx context.Context, js jetstream.JetStream, name string, by wire
 	}
 	c.Metadata[wire.RegionKey] = region.String()
 	// The transform stays: the server still stores what it has received before, and would store that as it came.
-	c.Subjects, c.Sources = []string{"_LAPSE.former." + name}, nil
-	if stream, err = js.UpdateStream(ctx, c); err != nil {
-		return nil, fmt.Errorf("change stream %s: %w", name, err)
+	c.Subjects, c.Sources = []string{ClosedSubject(domain, name)}, nil
+	if _, err = js.UpdateStream(ctx, c); err != nil {
+		return fmt.Errorf("change stream %s: %w", name, err)
 	}
-	return stream, nil
+	return nil
+}
+
+// reopen undoes supersedeAll, the root last: the region that asked is not promoted after all. It may be repeated.
+func reopen(ctx context.Context, js jetstream.JetStream, o Options, by wire.Promotion) error {
+	root, err := js.Stream(ctx, o.root())
+	if err != nil {
+		return fmt.Errorf("look up stream %s: %w", o.root(), err)
+	}
+	configs := ""
+	if o.sharded() {
+		configs = Identity(root.CachedInfo())
+	}
+	wants := map[string]jetstream.StreamConfig{
+		o.Prefix.EventsStream(): o.eventsConfig(""), o.Prefix.SnapshotStream(): {Subjects: objectSubjects(o.Prefix)}, o.root(): o.configsConfig(),
+	}
+	for o.Shard = range o.Shards {
+		wants[o.log().Stream()] = o.logConfig(configs)
+	}
+	for _, name := range o.all() {
+		stream, err := js.Stream(ctx, name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("look up stream %s: %w", name, err)
+		}
+		c := stream.CachedInfo().Config
+		region, err := wire.ParseRegion(c.Metadata)
+		switch {
+		case err != nil:
+			return mismatch(name, "%w", err)
+		case region.Superseded == nil:
+			continue
+		case region.Superseded.Domain != by.Domain || !region.Superseded.At.Equal(by.At):
+			return mismatch(name, "it was superseded by another promotion %s", region.Superseded)
+		}
+		region.Superseded = nil
+		c.Metadata = maps.Clone(c.Metadata)
+		c.Metadata[wire.RegionKey] = region.String()
+		c.Subjects, c.Sources = wants[name].Subjects, wants[name].Sources
+		for _, source := range c.Sources {
+			if source.OptStartSeq, err = sourcedUpTo(ctx, js, o, name); err != nil {
+				return err
+			}
+			source.OptStartSeq++
+		}
+		if _, err = js.UpdateStream(ctx, c); err != nil {
+			return fmt.Errorf("change stream %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // A region remembers in the bucket of members which regions follow it.

@@ -32,6 +32,12 @@ type Objects struct {
 	piece  int
 }
 
+// objectSubjects are the subjects of the object store.
+func objectSubjects(p wire.Prefix) []string {
+	bucket := p.SnapshotBucket()
+	return []string{"$O." + bucket + ".C.>", "$O." + bucket + ".M.>"}
+}
+
 // provisionObjects creates the object store if it is absent.
 func provisionObjects(ctx context.Context, js jetstream.JetStream, o Options) (*Objects, error) {
 	bucket := o.Prefix.SnapshotBucket()

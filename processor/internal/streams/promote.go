@@ -53,70 +53,131 @@ type Lost struct {
 }
 
 // Promotion makes the region that a client is connected to the first. Its steps may be repeated: one that was
-// interrupted goes on with the next call.
+// interrupted goes on with the next call. See PlanPromotion.
 type Promotion struct {
 	JS     jetstream.JetStream
 	Origin *Origin // of the region that was followed
 	Opts   Options
+	Domain string // JetStream domain of the region here
 	By     string // who, for a person to read
 }
 
 // Drain takes the first region's place in its own streams: they take no more messages, and its processes stop. It
 // waits until the mirrors have all that is in them. So nothing is lost.
 func (p *Promotion) Drain(ctx context.Context, began wire.Promotion) error {
-	// Writes wait from here on, so the mirrors first have to be near. A mirror whose link was down may take 40 s.
-	for _, name := range p.Opts.all() {
-		if err := p.caughtUp(ctx, name, nearEnough); err != nil {
-			return fmt.Errorf("the first region was not asked to hand over, as the mirrors here are far behind: %w", err)
-		}
-	}
 	root, err := p.Origin.Info(ctx, p.Opts.root())
-	if err == nil {
-		_, err = p.Origin.Ask(ctx, p.Opts.Prefix, wire.RegionRequest{Supersede: &began, Identity: wire.Identity(root.Config.Metadata, root.Created)})
+	if err != nil {
+		return err
+	}
+	request := wire.RegionRequest{Supersede: &began, Identity: wire.Identity(root.Config.Metadata, root.Created)}
+	var reply wire.RegionReply
+	for done := false; !done; { // it stores all that waits before it answers
+		asking, cancel := context.WithTimeout(ctx, handOverTimeout)
+		reply, err = p.Origin.Ask(asking, p.Opts.Prefix, request)
+		done = err == nil || reply.Error != "" || asking.Err() == nil || ctx.Err() != nil
+		cancel()
 	}
 	if err != nil {
 		return err
 	}
 	for _, name := range p.Opts.all() {
-		if err := p.caughtUp(ctx, name, 0); err != nil {
-			return fmt.Errorf("the first region has stopped for this promotion, so run the command again when the link is up: %w", err)
+		if end, ok := reply.Ends[name]; ok {
+			if err := p.caughtUp(ctx, name, end); err != nil {
+				return fmt.Errorf("the first region has stopped for this promotion: run the command again when the link is up, or undo the promotion (--undo): %w", err)
+			}
 		}
 	}
 	return nil
 }
 
-// caughtUp waits until a mirror lacks so many messages of the first region at most.
-func (p *Promotion) caughtUp(ctx context.Context, name string, lacks uint64) error {
-	last, err := p.Origin.Get(ctx, name, map[string]any{"last_by_subj": ">"})
-	if errors.Is(err, jetstream.ErrStreamNotFound) || err == nil && last == nil {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
+// caughtUp waits until a mirror has the end of its original.
+func (p *Promotion) caughtUp(ctx context.Context, name string, end wire.End) error {
 	for {
 		mirror, err := p.JS.Stream(ctx, name)
 		if err != nil {
 			return fmt.Errorf("look up stream %s: %w", name, err)
 		}
 		have := mirror.CachedInfo().State.LastSeq
-		if have+lacks >= last.Seq {
-			return nil
+		if have >= end.Seq {
+			return p.sameEnd(ctx, name, have, end)
 		}
 		if !backoff.Wait(ctx, drainAgain) {
-			return fmt.Errorf("stream %s ends at sequence %d here, and at %d in the first region: %w", name, have, last.Seq, context.Cause(ctx))
+			return fmt.Errorf("stream %s ends at sequence %d here, and at %d in the first region: %w", name, have, end.Seq, context.Cause(ctx))
 		}
 	}
+}
+
+// sameEnd returns an error unless a mirror that has ended at a sequence ends with the last message of its original.
+func (p *Promotion) sameEnd(ctx context.Context, name string, have uint64, end wire.End) error {
+	if have > end.Seq {
+		return fmt.Errorf("%w: stream %s ends at sequence %d here, and at %d in the first region", ErrLogChanged, name, have, end.Seq)
+	}
+	here, err := events.GetMessage(ctx, p.JS.Conn(), name, map[string]any{"seq": end.Seq})
+	if err == nil && here != nil && here.Time.UnixNano() != end.Stamp {
+		err = fmt.Errorf("%w: message %d of stream %s was stored at %s in the first region, and at %s here", ErrLogChanged, end.Seq, name, nanoTime(end.Stamp), nanoTime(here.Time.UnixNano()))
+	}
+	return err
+}
+
+// Near waits until no mirror lacks many messages of the first region. Writes wait from the hand-over on. A mirror whose
+// link was down may take 40 s.
+func (p *Promotion) Near(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, nearWithin)
+	defer cancel()
+	for {
+		far := ""
+		for _, name := range p.Opts.all() {
+			there, err := p.Origin.Info(ctx, name)
+			if errors.Is(err, jetstream.ErrStreamNotFound) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			here, err := p.JS.Stream(ctx, name)
+			if err != nil {
+				return fmt.Errorf("look up stream %s: %w", name, err)
+			}
+			if lacks := behind(here.CachedInfo(), there); lacks > nearEnough {
+				far = fmt.Sprintf("the mirror %s here is %d messages behind", name, lacks)
+			}
+		}
+		if far == "" || !backoff.Wait(ctx, drainAgain) {
+			return nil // the plan says what is far
+		}
+	}
+}
+
+// behind is how many messages a mirror lacks of its original.
+func behind(here, there *jetstream.StreamInfo) uint64 {
+	if here == nil || there == nil || here.Config.Mirror == nil || here.State.LastSeq >= there.State.LastSeq {
+		return 0
+	}
+	return there.State.LastSeq - here.State.LastSeq
 }
 
 const (
 	drainAgain = 10 * time.Millisecond
 	nearEnough = 10_000 // messages
+	nearWithin = time.Minute
+
+	handOverTimeout = 20 * time.Second // of one request
 )
 
 // Supersede asks lapse in the former first region to be that no longer, if its log is the one that was promoted here.
 func (p *Promotion) Supersede(ctx context.Context, by wire.Former) (wire.RegionReply, error) {
 	return p.Origin.Ask(ctx, p.Opts.Prefix, wire.RegionRequest{Supersede: &by.Promotion, Identity: by.Identity})
+}
+
+// StepDown supersedes this region by another one that was promoted in place of the same first region, and told that
+// before this one did: there can be one first region.
+func (p *Promotion) StepDown(ctx context.Context, by wire.Promotion) error {
+	root, err := p.JS.Stream(ctx, p.Opts.root())
+	if err != nil {
+		return fmt.Errorf("look up stream %s: %w", p.Opts.root(), err)
+	}
+	_, err = supersedeAll(ctx, p.JS, p.Opts, wire.Identity(root.CachedInfo().Config.Metadata, root.CachedInfo().Created), by)
+	return err
 }
 
 // PromotionNotice is the time that the processes of a region have to notice that a promotion has begun, and to stop
@@ -128,10 +189,6 @@ func (p *Promotion) Run(ctx context.Context, began wire.Promotion) (lost []Lost,
 	o := p.Opts
 	if !backoff.Wait(ctx, PromotionNotice) {
 		return nil, context.Cause(ctx)
-	}
-	outputs, err := p.JS.Stream(ctx, o.Prefix.EventsStream())
-	if err != nil {
-		return nil, fmt.Errorf("look up stream %s: %w", o.Prefix.EventsStream(), err)
 	}
 	root, err := p.JS.Stream(ctx, o.root())
 	if err != nil {
@@ -145,10 +202,11 @@ func (p *Promotion) Run(ctx context.Context, began wire.Promotion) (lost []Lost,
 	if _, err := p.own(ctx, o.eventsConfig(identity), began, 0, false); err != nil {
 		return nil, err
 	}
-	stored, err := outputs.Info(ctx) // now that no more come
+	outputs, err := p.JS.Stream(ctx, o.Prefix.EventsStream()) // now that no more come
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("look up stream %s: %w", o.Prefix.EventsStream(), err)
 	}
+	stored := outputs.CachedInfo()
 	for shard := range o.Shards {
 		o.Shard = shard
 		want := o.logConfig(identity)
@@ -181,38 +239,38 @@ func (p *Promotion) own(ctx context.Context, want jetstream.StreamConfig, began 
 		return lost, mismatch(want.Name, "%w", err)
 	}
 	c := info.Config
-	closed := []string{"_LAPSE.promoted." + want.Name}
+	closed := []string{ClosedSubject(p.Domain, want.Name)}
 	if c.Mirror != nil {
 		// At first it takes messages from nowhere: only then it is known where the mirror has ended.
 		c.Mirror, c.Subjects = nil, closed
 		if stream, err = p.JS.UpdateStream(ctx, c); err != nil {
 			return lost, fmt.Errorf("end the mirror %s: %w", want.Name, err)
 		}
-		info = stream.CachedInfo()
-		c = info.Config
+		c = stream.CachedInfo().Config
 	}
 	if slices.Equal(c.Subjects, closed) {
+		if err := passQueue(ctx, p.JS.Conn(), closed[0]); err != nil {
+			return lost, fmt.Errorf("find out where the mirror %s has ended: %w", want.Name, err)
+		}
+		if info, err = stream.Info(ctx); err != nil {
+			return lost, fmt.Errorf("look up stream %s: %w", want.Name, err)
+		}
 		if region.Identity != 0 { // a log, or the stream of configurations
 			former := wire.Former{Identity: region.Identity, Last: info.State.LastSeq, Events: events, Promotion: began}
+			if m, err := stream.GetMsg(ctx, former.Last); err == nil {
+				former.Stamp = m.Time.UnixNano()
+			}
 			region = wire.Region{Identity: began.Identity, Former: append(region.Former, former)}
 		}
 		if root {
 			region.Promotion = &began
 		}
-		c.Subjects, c.SubjectTransform, c.Sources = want.Subjects, want.SubjectTransform, want.Sources
+		c = opened(c, want)
 		for _, source := range c.Sources {
-			if source.OptStartSeq, err = p.sourcedUpTo(ctx, want.Name); err != nil {
+			if source.OptStartSeq, err = sourcedUpTo(ctx, p.JS, p.Opts, want.Name); err != nil {
 				return lost, err
 			}
 			source.OptStartSeq++
-		}
-		c.AllowAtomicPublish, c.AllowBatchPublish, c.DenyDelete = want.AllowAtomicPublish, want.AllowBatchPublish, want.DenyDelete
-		c.Duplicates = want.Duplicates // which the server gives no mirror in a cluster
-		c.Metadata = maps.Clone(c.Metadata)
-		for _, key := range []string{configsKey, logKey} {
-			if value := want.Metadata[key]; value != "" {
-				c.Metadata[key] = value
-			}
 		}
 		if region.Identity != 0 {
 			c.Metadata[wire.RegionKey] = region.String()
@@ -222,19 +280,31 @@ func (p *Promotion) own(ctx context.Context, want jetstream.StreamConfig, began 
 		}
 	}
 	if n := len(region.Former); n > 0 {
-		lost = Lost{Stream: want.Name, Last: region.Former[n-1].Last}
-		if m, err := stream.GetMsg(ctx, lost.Last); err == nil {
-			lost.Stamp = m.Time
-		}
+		f := region.Former[n-1]
+		lost = Lost{Stream: want.Name, Last: f.Last, Stamp: time.Unix(0, f.Stamp)}
 	}
 	return lost, nil
 }
 
+// opened is the configuration of a stream that was a mirror, as a first region has it.
+func opened(c, want jetstream.StreamConfig) jetstream.StreamConfig {
+	c.Mirror, c.Subjects, c.SubjectTransform, c.Sources = nil, want.Subjects, want.SubjectTransform, want.Sources
+	c.AllowAtomicPublish, c.AllowBatchPublish, c.DenyDelete = want.AllowAtomicPublish, want.AllowBatchPublish, want.DenyDelete
+	c.Duplicates = clamp(want.Duplicates, c.MaxAge) // which the server gives no mirror in a cluster
+	c.Metadata = maps.Clone(c.Metadata)
+	for _, key := range []string{configsKey, logKey} {
+		if value := want.Metadata[key]; value != "" {
+			c.Metadata[key] = value
+		}
+	}
+	return c
+}
+
 // sourcedUpTo is the last sequence of the stream of configurations that a log has. A source begins anew after a
 // promotion, unless it is told where: the server takes the stream for another one.
-func (p *Promotion) sourcedUpTo(ctx context.Context, log string) (seq uint64, err error) {
-	for _, subject := range p.Opts.Prefix.ConfigSubjects() {
-		m, err := events.GetMessage(ctx, p.JS.Conn(), log, map[string]any{"last_by_subj": subject})
+func sourcedUpTo(ctx context.Context, js jetstream.JetStream, o Options, log string) (seq uint64, err error) {
+	for _, subject := range o.Prefix.ConfigSubjects() {
+		m, err := events.GetMessage(ctx, js.Conn(), log, map[string]any{"last_by_subj": subject})
 		if err != nil {
 			return 0, fmt.Errorf("read the last configuration of stream %s: %w", log, err)
 		}
@@ -262,21 +332,22 @@ func (p *Promotion) ownObjects(ctx context.Context) error {
 	if c.Mirror == nil {
 		return nil
 	}
-	bucket := p.Opts.Prefix.SnapshotBucket()
-	c.Mirror, c.Subjects, c.AllowRollup = nil, []string{"$O." + bucket + ".C.>", "$O." + bucket + ".M.>"}, true
+	c.Mirror, c.Subjects, c.AllowRollup = nil, objectSubjects(p.Opts.Prefix), true
 	if _, err := p.JS.UpdateStream(ctx, c); err != nil {
 		return fmt.Errorf("make a stream of the mirror %s: %w", name, err)
 	}
 	return nil
 }
 
-// Begin marks the root: a promotion has begun. It returns the one that has begun before, if there is one.
-func (p *Promotion) Begin(ctx context.Context, domain string) (began wire.Promotion, err error) {
+// Begin marks the root: a promotion has begun. It returns the one that has begun before, if there is one. Whether the
+// first region is to hand over is noted anew.
+func (p *Promotion) Begin(ctx context.Context, drain bool) (began wire.Promotion, err error) {
 	return p.mark(ctx, p.Opts.root(), func(r *wire.Region) {
 		if r.Promotion == nil {
 			now := time.Now()
-			r.Promotion = &wire.Promotion{Identity: now.UnixNano(), Domain: domain, From: r.Follows, At: now.UTC(), By: p.By}
+			r.Promotion = &wire.Promotion{Identity: now.UnixNano(), Domain: p.Domain, From: r.Follows, At: now.UTC(), By: p.By}
 		}
+		r.Promotion.Drain = r.Promotion.Drain || drain
 	})
 }
 

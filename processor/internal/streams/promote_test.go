@@ -1,6 +1,8 @@
 package streams
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/integration/harness/poll"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -97,5 +100,66 @@ func TestFollowersAreRemembered(t *testing.T) {
 	}
 	if unanswered, err := SupersededBy(t.Context(), js, o); err != nil || !slices.Equal(unanswered, []string{"b"}) {
 		t.Errorf("%v did not answer, %v", unanswered, err)
+	}
+}
+
+// A region that was asked to hand over takes messages again when that is undone, as it did before, and only by the
+// promotion that had asked.
+func TestReopen(t *testing.T) {
+	js := natstest.Connect(t, natstest.Options{JetStream: "domain: a"})
+	for _, shards := range []int{1, 2} {
+		o := options()
+		o.Prefix, o.Shards, o.Objects = wire.Prefix([]string{"one", "two"}[shards-1]), shards, true
+		for o.Shard = range shards {
+			if _, err := Provision(t.Context(), js, o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		config := o.Prefix.Config("c")
+		put := func() {
+			t.Helper()
+			if _, err := js.Publish(t.Context(), config, []byte(`{}`)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put()
+		root, err := js.Stream(t.Context(), o.Root())
+		if err != nil {
+			t.Fatal(err)
+		}
+		by := wire.Promotion{Domain: "b", At: time.Unix(1, 0)}
+		identity := wire.Identity(root.CachedInfo().Config.Metadata, root.CachedInfo().Created)
+		for range 2 {
+			reply, err := supersedeAll(t.Context(), js, o, identity, by)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := reply.Ends[o.Root()].Seq; got != 1 {
+				t.Errorf("%d shards: the root ends at %d, want 1", shards, got)
+			}
+		}
+		if err := reopen(t.Context(), js, o, wire.Promotion{Domain: "c", At: by.At}); err == nil {
+			t.Errorf("%d shards: a region is reopened for another promotion", shards)
+		}
+		for range 2 {
+			if err := reopen(t.Context(), js, o, by); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := Check(t.Context(), js, o); err != nil {
+			t.Errorf("%d shards: after it was reopened: %v", shards, err)
+		}
+		put()
+		for o.Shard = range shards {
+			if err := poll.Until(t.Context(), time.Minute, func(ctx context.Context) error {
+				log, err := js.Stream(ctx, o.log().Stream())
+				if err == nil && log.CachedInfo().State.LastSeq != 2 {
+					err = fmt.Errorf("it ends at %d, want 2", log.CachedInfo().State.LastSeq)
+				}
+				return err
+			}); err != nil {
+				t.Errorf("%d shards: log %d: %v", shards, o.Shard, err)
+			}
+		}
 	}
 }
