@@ -38,30 +38,67 @@ const (
 	leaderFor   = 10 * time.Second
 )
 
-// CheckConfigs compares the last configuration and the last drop that the log has with the
-// messages of the stream that it sources. If that stream has lost its end, it gives sequences
-// to new messages that old ones had, and the logs would pass over the new ones.
+// configsAtOnce is how many configurations a call of CheckConfigs compares at most beside the last one.
+const configsAtOnce = 256
+
+// CheckConfigs compares what the log has sourced with the stream of configurations. If that has lost its end, it gives
+// sequences to new messages that old ones had, and the logs pass over the new ones. So the last configuration and the last
+// drop are compared, those that came since the last call, and the last one of before that, which was among the end if
+// something was lost that had been compared. The first calls go through what was in the log before.
 func (s *Streams) CheckConfigs(ctx context.Context) error {
 	for _, filter := range s.Configs.CachedInfo().Config.Subjects {
-		have, err := s.lastOf(ctx, s.Log, filter)
+		last, err := s.lastOf(ctx, s.Log, filter)
 		if err != nil {
 			return fmt.Errorf("read the last configuration of the log: %w", err)
 		}
-		if have == nil {
+		if last == nil {
 			continue
 		}
-		same := false
-		for began := time.Now(); !same; {
-			if same, err = s.sourced(ctx, have); err != nil {
+		if err := s.compareConfig(ctx, last); err != nil {
+			return err
+		}
+		before := s.compared[filter]
+		if before != nil {
+			if err := s.compareConfig(ctx, before); err != nil {
 				return err
 			}
-			late := s.Configs.CachedInfo().Config.Replicas <= 1 || time.Since(began) > leaderFor
-			if !same && (late || !backoff.Wait(ctx, leaderAgain)) {
-				return Refuse(ErrConfigsBehind, "restore it", "message %d of %s is from %s, which has another one in its place or none", have.Seq, s.Log.CachedInfo().Config.Name, s.Configs.CachedInfo().Config.Name)
+		} else {
+			before = &events.Stored{}
+		}
+		for range configsAtOnce {
+			if before.Seq >= last.Seq {
+				break
 			}
+			if before, err = s.get(ctx, s.Log.CachedInfo().Config.Name, map[string]any{"seq": before.Seq + 1, "next_by_subj": filter}); err != nil {
+				return fmt.Errorf("read the configurations of the log: %w", err)
+			}
+			if before == nil { // it was truncated
+				break
+			}
+			if err := s.compareConfig(ctx, before); err != nil {
+				return err
+			}
+			if s.compared == nil {
+				s.compared = make(map[string]*events.Stored)
+			}
+			s.compared[filter] = before
 		}
 	}
 	return nil
+}
+
+// compareConfig refuses a stream of configurations that does not have what the log has sourced from it.
+func (s *Streams) compareConfig(ctx context.Context, have *events.Stored) error {
+	for began := time.Now(); ; {
+		same, err := s.sourced(ctx, have)
+		if err != nil || same {
+			return err
+		}
+		late := s.Configs.CachedInfo().Config.Replicas <= 1 || time.Since(began) > leaderFor
+		if late || !backoff.Wait(ctx, leaderAgain) {
+			return Refuse(ErrConfigsBehind, "restore it", "message %d of %s is from %s, which has another one in its place or none", have.Seq, s.Log.CachedInfo().Config.Name, s.Configs.CachedInfo().Config.Name)
+		}
+	}
 }
 
 // sourced reports whether the stream of configurations has what the log has sourced from it, or

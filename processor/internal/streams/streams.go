@@ -31,6 +31,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -102,6 +103,8 @@ type Streams struct {
 	MaxLevels   int      // of objects and arrays within each other, in a body
 	Replies     []wire.ReplyRule
 	Former      []wire.Former // that the log continues
+
+	compared map[string]*events.Stored // the last configuration and the last drop that CheckConfigs has compared
 }
 
 // Identity is the [wire.Identity] of a log.
