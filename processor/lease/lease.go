@@ -56,6 +56,8 @@ type Member struct {
 	shards  []*shard
 	running atomic.Bool
 	leaving atomic.Bool
+
+	crossing atomic.Pointer[crossing]
 }
 
 // New validates the options. It calls no server.

@@ -104,8 +104,29 @@ func (s *shard) publish(b wire.Beat) {
 
 // parse reads a beat. It drops all other messages, because anybody may publish there.
 func (s *shard) parse(m *nats.Msg) (b wire.Beat, ok bool) {
-	ok = json.Unmarshal(m.Data, &b) == nil && b.Owner != "" && b.Region == s.opts.Region && !s.deaf(b)
-	return b, ok
+	if json.Unmarshal(m.Data, &b) != nil || b.Owner == "" || s.deaf(b) {
+		return b, false
+	}
+	if b.Region != s.opts.Region {
+		s.crossing.Store(&crossing{b.Region, s.now()})
+		return b, false
+	}
+	return b, true
+}
+
+// crossing is when a beat of another region came last.
+type crossing struct {
+	region string
+	at     time.Duration
+}
+
+// Crossing is the JetStream domain of a region whose beats have arrived here in the last seconds; "" if there is none. A
+// leaf node is to keep them out, and what it lets through beside them: fences and events.
+func (m *Member) Crossing() (region string) {
+	if c := m.crossing.Load(); c != nil && m.now()-c.at < 5*time.Second {
+		region = c.region
+	}
+	return region
 }
 
 // newLease is a lease of this process, as it is put into the bucket.

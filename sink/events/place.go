@@ -2,6 +2,7 @@ package events
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -123,11 +124,11 @@ func (s Source) Output(seq uint64, subject string, h nats.Header) (at Place, ok 
 func (s Source) keyOf(subject string, h nats.Header) (k Key, ok bool) {
 	rest, _ := strings.CutPrefix(subject, string(s.prefix)+".")
 	kind, _, _ := strings.Cut(rest, ".")
-	var of string
+	collection, of, last := "", "", uint64(math.MaxUint64)
 	switch kind {
 	case "expired", "expiring", "due":
-		collection, ours := s.collection(h)
-		if shard := wire.ShardOf(s.shards, collection, h.Get(ceSubject)); !ours || shard != s.shard {
+		collection, last = s.collection(h)
+		if shard := wire.ShardOf(s.shards, collection, h.Get(ceSubject)); shard != s.shard {
 			return k, false
 		}
 		id := h.Get(ceID)
@@ -137,14 +138,14 @@ func (s Source) keyOf(subject string, h nats.Header) (k Key, ok bool) {
 			k.Kind, of = keyExpiring, etag+"/"+warning
 		}
 	case "changed":
-		collection, ours := s.collection(h)
+		collection, last = s.collection(h)
 		id, shard := h.Get(ceID), 0 // the first shard publishes drops
 		name, isDrop := strings.CutSuffix(id, dropped)
 		if !isDrop {
 			name = strings.TrimSuffix(id, changed)
 			shard = wire.ShardOf(s.shards, collection, h.Get(ceSubject))
 		}
-		if !ours || shard != s.shard {
+		if shard != s.shard {
 			return k, false
 		}
 		k.Kind, of = keyChanged, name[strings.LastIndexByte(name, '/')+1:]
@@ -157,20 +158,21 @@ func (s Source) keyOf(subject string, h nats.Header) (k Key, ok bool) {
 		k.Kind, of = keyFence, h.Get(headerFence)
 	}
 	k, err := parseKey(k.Kind, of)
-	return k, err == nil
+	return k, err == nil && k.Seq <= last
 }
 
-// collection is the collection that a stored event is about. ours is false if it is of another log than those of
-// the source.
-func (s Source) collection(h nats.Header) (name string, ours bool) {
+// collection is the collection that a stored event is about, and the last sequence of the log whose events are of the
+// source: 0 if the event is of another log than the source, or those that it continues. A region that was the first may
+// go on publishing for a while, and what it publishes may come here.
+func (s Source) collection(h nats.Header) (name string, upTo uint64) {
 	source := h.Get(ceSource)
-	if name, ours = strings.CutPrefix(source, s.uri); ours {
-		return name, true
+	if name, ours := strings.CutPrefix(source, s.uri); ours {
+		return name, math.MaxUint64
 	}
 	for _, f := range s.former {
-		if name, ours = strings.CutPrefix(source, f.uri); ours {
-			return name, true
+		if name, ours := strings.CutPrefix(source, f.uri); ours {
+			return name, f.last
 		}
 	}
-	return source, false
+	return source, 0
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"pgregory.net/rapid"
@@ -92,6 +93,25 @@ func TestG3_KeysDoNotMeet(t *testing.T) {
 			want := one.found && beside.msg.Subject == one.publish.msg.Subject
 			if got, found := tail.Find(beside); found != want || found && got != at {
 				t.Errorf("a tail of %s finds %s: %t at %s, but %s was published at %s for %s", one.log.stream, beside.Key, found, got, one.publish.Key, at, one.publish.msg.Subject)
+			}
+		}
+	}
+}
+
+// A region that was the first goes on publishing after another one was promoted, and what it publishes comes into the
+// stream of events of that. It is of messages that the promotion has lost, so it is no output of the log there.
+//
+// It fails if an event counts by the name of its log alone (F15).
+func TestG3_AFormerLogBehindItsEnd(t *testing.T) {
+	t.Parallel()
+	former := NewSource(prefix.Log(0, 1), 1000)
+	now := NewSource(prefix.Log(0, 1), 2000).Continues([]wire.Former{{Identity: 1000 * int64(time.Millisecond), Last: 10, Events: 20}})
+	for etag, ours := range map[wire.Etag]bool{9: true, 10: true, 11: false} {
+		e := wire.Event{Collection: "c", ID: "x", Etag: etag, Document: []byte("{}")}
+		for _, m := range []Message{Expired(former, e, ""), Expired(now, wire.Event{Collection: "c", ID: "x", Etag: 30, Document: []byte("{}")}, "")} {
+			want := ours || m.Key.Seq == 30
+			if _, ok := now.Output(40, m.msg.Subject, m.msg.Header); ok != want {
+				t.Errorf("the event of version %d counts: %t, want %t", m.Key.Seq, ok, want)
 			}
 		}
 	}

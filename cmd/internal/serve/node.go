@@ -18,6 +18,7 @@ import (
 
 var (
 	problemLease    = health.Problem{Name: "lease", Advice: "Look at the bucket of members: it needs a leader."}
+	problemCrossing = health.Problem{Name: "crossing", Advice: "Deny on the leaf node what must not cross: see the document on regions. Do not promote before.", Minor: true}
 	problemTakeover = health.Problem{Name: "takeover", Advice: "Look at the reason: lapse tries again by itself."}
 	problemRefused  = health.Problem{Name: "refused", Advice: "Do what the reason says: lapse goes on by itself. Nothing is changed meanwhile."}
 )
@@ -58,6 +59,7 @@ type members interface {
 	Status(shard int) lease.Status
 	Members() []wire.Member
 	Problem() error
+	Crossing() string
 }
 
 // shard is what this process has for a shard, whether it owns the shard or not.
@@ -226,6 +228,14 @@ func (n *node) owns(shard int) bool { return n.member.Status(shard).Role == leas
 // counts reports whether this process counts the documents of all shards: one process does.
 func (n *node) counts() bool { return n.owns(0) }
 
+// crossing is what is wrong where beats of another region arrive here.
+func crossing(region string) error {
+	if region == "" {
+		return nil
+	}
+	return fmt.Errorf("beats of the region in the JetStream domain %q arrive here, so its fences and events may too: a promotion while that region works would mix them with those of this one", region)
+}
+
 // watch reports on the board why the member cannot get or keep its lease, until ctx is done.
 func (n *node) watch(ctx context.Context) {
 	tick := time.NewTicker(leaseEvery)
@@ -233,6 +243,7 @@ func (n *node) watch(ctx context.Context) {
 	for {
 		n.board.Set(problemLease, n.member.Problem())
 		n.board.Set(problemStale, n.stale(n.following()))
+		n.board.Set(problemCrossing, crossing(n.member.Crossing()))
 		for _, s := range n.shards {
 			if s.TakenOver() {
 				s.board.Set(problemTakeover, nil)

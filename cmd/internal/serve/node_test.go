@@ -38,6 +38,7 @@ type statuses []lease.Status
 func (s statuses) Status(shard int) lease.Status { return s[shard] }
 func (s statuses) Members() []wire.Member        { return nil }
 func (s statuses) Problem() error                { return nil }
+func (s statuses) Crossing() string              { return "" }
 
 func newTestNode(see statuses, apply ...applies) *node {
 	n := &node{member: see, board: health.New(slog.New(slog.DiscardHandler)), redis: &sameRedis{decided: true}}

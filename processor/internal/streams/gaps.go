@@ -13,8 +13,9 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// gapsKey is the key of the gaps of a log without which lapse goes on, because a person has decided so. They are
-// in the metadata of the log, because each rebuild meets them.
+// gapsKey is the key of the gaps of a stream that are no loss. Without those of a log lapse goes on because a person has
+// decided so; those of the stream of events are where lapse has removed a filling. They are in the metadata of the
+// stream, because each rebuild meets them, and each region that mirrors it.
 const gapsKey = "lapse-gaps"
 
 // mostGaps bounds the metadata, of which the server accepts 128 KiB.
@@ -54,10 +55,6 @@ func Knows(info *jetstream.StreamInfo, gap Gap) (bool, error) {
 // Gaps are the gaps of the log that are not known, in order. It asks the server to list them only where info,
 // which the caller has just got, counts more missing messages than are known.
 func (s *Streams) Gaps(ctx context.Context, info *jetstream.StreamInfo) ([]Gap, error) {
-	return gapsOf(ctx, s.Log, info)
-}
-
-func gapsOf(ctx context.Context, log jetstream.Stream, info *jetstream.StreamInfo) (gaps []Gap, err error) {
 	all, err := known(info.Config)
 	if err != nil {
 		return nil, err
@@ -71,7 +68,13 @@ func gapsOf(ctx context.Context, log jetstream.Stream, info *jetstream.StreamInf
 	if missing == 0 {
 		return nil, nil
 	}
-	if info, err = log.Info(ctx, jetstream.WithDeletedDetails(true)); err != nil {
+	return listGaps(ctx, s.Log, all)
+}
+
+// listGaps lists the gaps of a stream but for those that are known.
+func listGaps(ctx context.Context, stream jetstream.Stream, all []Gap) (gaps []Gap, err error) {
+	info, err := stream.Info(ctx, jetstream.WithDeletedDetails(true))
+	if err != nil {
 		return nil, err
 	}
 	slices.Sort(info.State.Deleted)
@@ -115,7 +118,12 @@ func note(c *jetstream.StreamConfig, gaps []Gap, first uint64) error {
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(append(all, gaps...), func(g Gap) bool { return g.Last < first })
+	return setNoted(c, append(all, gaps...), first)
+}
+
+// setNoted notes gaps in a configuration, and leaves out those before the first message.
+func setNoted(c *jetstream.StreamConfig, all []Gap, first uint64) error {
+	all = slices.DeleteFunc(all, func(g Gap) bool { return g.Last < first })
 	slices.SortFunc(all, func(a, b Gap) int { return cmp.Compare(a.First, b.First) })
 	for near := uint64(1); len(all) > mostGaps; near *= 2 {
 		all = joined(all, near)

@@ -261,7 +261,7 @@ func (o Options) steps(f *Facts) (all []Step) {
 	}
 	for _, name := range o.order() {
 		if info := f.Here[name]; info != nil {
-			opened := info.Config.Mirror == nil && !slices.Equal(info.Config.Subjects, []string{ClosedSubject(f.Domain, name)})
+			opened := info.Config.Mirror == nil && !slices.Contains(info.Config.Subjects, ClosedSubject(f.Domain, name))
 			all = append(all, Step{fmt.Sprintf("make a stream of the mirror %s", name), opened})
 		}
 	}

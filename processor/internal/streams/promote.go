@@ -248,9 +248,14 @@ func (p *Promotion) own(ctx context.Context, want jetstream.StreamConfig, began 
 		}
 		c = stream.CachedInfo().Config
 	}
-	if slices.Equal(c.Subjects, closed) {
+	if slices.Contains(c.Subjects, closed[0]) {
 		if err := passQueue(ctx, p.JS.Conn(), closed[0]); err != nil {
 			return lost, fmt.Errorf("find out where the mirror %s has ended: %w", want.Name, err)
+		}
+		if want.Name == p.Opts.Prefix.ConfigStream() {
+			if err := p.completeConfigs(ctx, stream); err != nil {
+				return lost, err
+			}
 		}
 		if info, err = stream.Info(ctx); err != nil {
 			return lost, fmt.Errorf("look up stream %s: %w", want.Name, err)

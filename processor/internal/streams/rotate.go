@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -25,6 +27,7 @@ type Filling struct {
 	stream  jetstream.Stream
 	subject string
 	keep    bool // the messages stay in the stream, as ticks do: nobody deletes from the middle of the log
+	noted   bool // the metadata of the stream says which messages were removed
 }
 
 // LogFilling is that of the log. Its messages are ticks.
@@ -46,7 +49,7 @@ func Turned(info *jetstream.StreamInfo, seq uint64) bool {
 // EventsFilling is that of the stream of events. If that is mirrored, its messages stay until they age out: a mirror may
 // not get what is removed at once, and its file would not end.
 func (s *Streams) EventsFilling(p wire.Prefix, mirrored bool) Filling {
-	return Filling{stream: s.Events, subject: p.Filling(), keep: mirrored}
+	return Filling{stream: s.Events, subject: p.Filling(), keep: mirrored, noted: true}
 }
 
 // ObjectsFilling is that of the snapshots.
@@ -56,6 +59,55 @@ func (s *Streams) ObjectsFilling() Filling {
 
 // Fill appends a filling. It returns the sequence of its last message. js publishes it.
 func (f Filling) Fill(ctx context.Context, js jetstream.JetStream) (last uint64, err error) {
+	if f.keep || !f.noted {
+		return f.fill(ctx, js)
+	}
+	info, err := f.stream.Info(ctx)
+	if err != nil {
+		return 0, err
+	}
+	first := info.State.LastSeq + 1
+	if err := f.note(ctx, js, Gap{first, endless}); err != nil {
+		return 0, err
+	}
+	if last, err = f.fill(ctx, js); err != nil {
+		return 0, err
+	}
+	return last, f.note(ctx, js, Gap{first, last})
+}
+
+// endless is the end of a gap whose filling has not ended.
+const endless = math.MaxUint64
+
+// note notes in the metadata of the stream which messages are missing by a filling. One that was interrupted has ended.
+func (f Filling) note(ctx context.Context, js jetstream.JetStream, gap Gap) error {
+	info, err := f.stream.Info(ctx)
+	if err != nil {
+		return err
+	}
+	change := info.Config
+	gaps, err := noted(change)
+	if err != nil {
+		return err
+	}
+	for i, g := range gaps {
+		if g.Last == endless {
+			gaps[i].Last = info.State.LastSeq
+		}
+	}
+	if gaps = slices.DeleteFunc(gaps, func(g Gap) bool { return g.First == gap.First || g.Last < g.First }); gap.First > 0 {
+		gaps = append(gaps, gap)
+	}
+	if err := setNoted(&change, gaps, info.State.FirstSeq); err != nil {
+		return err
+	}
+	if _, err = js.UpdateStream(ctx, change); err == nil {
+		_, err = f.stream.Info(ctx) // whoever changes the metadata next begins with what is cached
+	}
+	return err
+}
+
+func (f Filling) fill(ctx context.Context, js jetstream.JetStream) (last uint64, err error) {
 	piece := make([]byte, min(fillingPiece, int(js.Conn().MaxPayload())/2))
 	for filled := 0; filled < fillingBytes; filled += len(piece) {
 		ack, err := js.Publish(ctx, f.subject, piece)
