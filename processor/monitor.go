@@ -50,6 +50,7 @@ var (
 	problemReaders  = health.Problem{Name: "readers", Advice: "Do what the reason says, in the account that it names. Only the readers of that account are harmed.", Minor: true}
 	problemConsumer = health.Problem{Name: "consumers", Advice: "Delete consumers that nobody uses, or set max_consumers of the account to more."}
 	problemSize     = health.Problem{Name: "size of events", Advice: "Set --events-max-bytes to more, or --events-max-age to less. Find out who makes so many events.", Minor: true}
+	problemLimits   = health.Problem{Name: "limits", Advice: "Set the limit back, and find out who has changed it. If you did: restart lapse.", Minor: true}
 	problemLost     = health.Problem{Name: "lost events", Advice: "Find out what NATS has lost, and what of the events each consumer needs again. Nobody can publish them again.", Minor: true}
 	problemForget   = health.Problem{Name: "forgetting", Advice: "Let lapse take snapshots, and let Redis rewrite its files."}
 )
@@ -57,7 +58,7 @@ var (
 // forgetProblems drops the problems of a processor that has ended.
 func (p *Processor) forgetProblems() {
 	p.opts.Health.Forget(shard.ProblemLog, shard.ProblemClock, shard.ProblemClockBehind, shard.ProblemTick, shard.ProblemCheckpoints, shard.ProblemShard, problemNATS, problemAppend, problemEvents, problemMapping, problemConfigs,
-		problemRedis, problemEviction, problemDenied, problemOverdue, problemSlow, problemBehind, problemReaders, problemConsumer, problemSize, problemLost, problemForget, region.ProblemRegion)
+		problemRedis, problemEviction, problemDenied, problemOverdue, problemSlow, problemBehind, problemReaders, problemConsumer, problemSize, problemLimits, problemLost, problemForget, region.ProblemRegion)
 }
 
 // monitor finds out whether writes, events and reads can go on, although no client shows
@@ -73,6 +74,7 @@ type monitor struct {
 	guard   *shard.ClockGuard
 	session *session
 	lost    *streams.EventsWatch
+	limits  streams.Limits // nil in a region that follows another one, whose limits change with those there
 
 	last   atomic.Uint64 // sequence of the log
 	unread atomic.Bool   // the log has messages, and nothing is to be applied
@@ -95,6 +97,9 @@ func newMonitor(p *Processor, s *session, js jetstream.JetStream, log *streams.L
 	m := &monitor{
 		nc: p.nc, js: js, store: p.store, names: p.opts.log(), log: log, health: p.opts.Health, guard: p.guard,
 		session: s, made: log.Streams.Events.CachedInfo().Created, lost: log.Streams.NewEventsWatch(),
+	}
+	if log.Streams.Log.CachedInfo().Config.Mirror == nil {
+		m.limits = log.Streams.Limits()
 	}
 	m.last.Store(log.Streams.Log.CachedInfo().State.LastSeq)
 	return m
@@ -298,6 +303,7 @@ func (m *monitor) streamsThere(ctx context.Context) error {
 	}
 	m.session.sizes.streams.Store(&[]*jetstream.StreamInfo{info, eventsInfo})
 	m.set(ctx, problemSize, streams.CheckSize(eventsInfo))
+	m.set(ctx, problemLimits, errors.Join(m.limits.Check(info.Config), m.limits.Check(eventsInfo.Config)))
 	if m.names.Shard == 0 && eventsInfo.Config.Mirror == nil {
 		m.set(ctx, problemLost, m.lost.Check(ctx, eventsInfo))
 	}

@@ -1,8 +1,12 @@
 package lease
 
 import (
+	"encoding/json"
+	"log/slog"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -190,5 +194,23 @@ func TestL12_AProcessThatLosesTheLeaseIsDoubted(t *testing.T) {
 				t.Errorf("doubted %q", w.doubted)
 			}
 		})
+	}
+}
+
+// Beats of another region do not count, and are told: what keeps them out keeps out fences and events too.
+func TestBeatsOfAnotherRegionAreTold(t *testing.T) {
+	s := newShard(&Member{seams: noSeams(), log: slog.New(slog.DiscardHandler), opts: Options{Region: "a"}}, 0)
+	beat := func(region string) *nats.Msg {
+		body, err := json.Marshal(wire.Beat{Owner: "x", Region: region})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &nats.Msg{Data: body}
+	}
+	if _, ok := s.parse(beat("a")); !ok || s.Crossing() != "" {
+		t.Errorf("a beat of the region itself: %t, %q crosses", ok, s.Crossing())
+	}
+	if _, ok := s.parse(beat("b")); ok || s.Crossing() != "b" {
+		t.Errorf("a beat of another region: %t, %q crosses", ok, s.Crossing())
 	}
 }

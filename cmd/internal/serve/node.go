@@ -100,6 +100,7 @@ func (n *node) applyShard(ctx context.Context, shard int, lease processor.Lease)
 		case err == nil || ctx.Err() != nil || errors.Is(err, processor.ErrNotOwner):
 			return nil // the process stops, or the member stands by again
 		case errors.Is(err, processor.ErrPromotion):
+			s.board.Set(problemTakeover, err)
 			pause = promotedAgain
 		case errors.As(err, new(*processor.Refusal)):
 			// The shard keeps its owner: another process would refuse it too.

@@ -84,7 +84,7 @@ func start(t testing.TB, name string, o Options, leafnodes func(int) string) *Re
 		if o.Synced {
 			sync = "always"
 		}
-		return fmt.Sprintf("jetstream { store_dir: store, domain: %s, sync_interval: %s }\nleafnodes { %s }\n", name, sync, leafnodes(i))
+		return fmt.Sprintf("jetstream { store_dir: store, domain: %s, sync_interval: %q }\nleafnodes { %s }\n", name, sync, leafnodes(i))
 	}
 	if o.Servers > 1 {
 		r.Cluster = natscluster.StartNamed(t, "region-"+name, o.Servers, more)

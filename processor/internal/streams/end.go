@@ -88,6 +88,12 @@ func end(ctx context.Context, nc *nats.Conn, stream jetstream.Stream) (is wire.E
 		}
 		if m != nil {
 			is = wire.End{Seq: m.Seq, Stamp: m.Time.UnixNano()}
+		} else { // it has removed all that it had
+			info, err := stream.Info(ctx)
+			if err != nil {
+				return is, fmt.Errorf("look up stream %s: %w", c.Name, err)
+			}
+			is = wire.End{Seq: info.State.LastSeq}
 		}
 		if c.Replicas <= 1 || asked > 0 && is == before {
 			return is, nil

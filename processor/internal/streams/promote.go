@@ -112,6 +112,9 @@ func (p *Promotion) sameEnd(ctx context.Context, name string, have uint64, end w
 	if have > end.Seq {
 		return fmt.Errorf("%w: stream %s ends at sequence %d here, and at %d in the first region", ErrLogChanged, name, have, end.Seq)
 	}
+	if end.Stamp == 0 { // the stream is empty
+		return nil
+	}
 	here, err := events.GetMessage(ctx, p.JS.Conn(), name, map[string]any{"seq": end.Seq})
 	if err == nil && here != nil && here.Time.UnixNano() != end.Stamp {
 		err = fmt.Errorf("%w: message %d of stream %s was stored at %s in the first region, and at %s here", ErrLogChanged, end.Seq, name, nanoTime(end.Stamp), nanoTime(here.Time.UnixNano()))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -40,4 +41,39 @@ func CheckSize(info *jetstream.StreamInfo) error {
 	}
 	return fmt.Errorf("stream %s has %d MiB of the %d MiB that it may have: at the limit it removes the oldest messages, before they are %s old",
 		info.Config.Name, size>>20, most>>20, info.Config.MaxAge)
+}
+
+// Limits are those of streams as they were provisioned, by which messages are removed or refused.
+type Limits map[string]jetstream.StreamConfig
+
+// Limits are the limits of the log, of the stream of events and of the stream of configurations.
+func (s *Streams) Limits() Limits {
+	all := Limits{}
+	for _, stream := range []jetstream.Stream{s.Log, s.Events, s.Configs} {
+		if stream != nil {
+			c := stream.CachedInfo().Config
+			all[c.Name] = c
+		}
+	}
+	return all
+}
+
+// Check returns an error if somebody has changed a limit of a stream.
+func (l Limits) Check(have jetstream.StreamConfig) error {
+	was, changed := l[have.Name], []string(nil)
+	for _, one := range []struct {
+		name      string
+		have, was any
+	}{
+		{"max_age", have.MaxAge, was.MaxAge}, {"max_bytes", have.MaxBytes, was.MaxBytes}, {"max_msgs", have.MaxMsgs, was.MaxMsgs},
+		{"max_msgs_per_subject", have.MaxMsgsPerSubject, was.MaxMsgsPerSubject}, {"max_msg_size", have.MaxMsgSize, was.MaxMsgSize}, {"discard", have.Discard, was.Discard},
+	} {
+		if one.have != one.was {
+			changed = append(changed, fmt.Sprintf("%s is %v, and was %v", one.name, one.have, one.was))
+		}
+	}
+	if was.Name == "" || changed == nil {
+		return nil
+	}
+	return fmt.Errorf("somebody has changed the limits of stream %s while lapse runs: %s", have.Name, strings.Join(changed, "; "))
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -53,5 +54,22 @@ func TestCheckSize(t *testing.T) {
 	}
 	if info.Config.MaxBytes = -1; CheckSize(info) != nil {
 		t.Error("a stream without a limit is a problem")
+	}
+}
+
+// TestLimits: a limit that somebody has changed is named, and nothing else of a stream.
+func TestLimits(t *testing.T) {
+	js := natstest.Connect(t, natstest.Options{})
+	s, err := Provision(t.Context(), js, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits, c := s.Limits(), s.Log.CachedInfo().Config
+	if c.Description = "other"; limits.Check(c) != nil {
+		t.Errorf("the description is a limit: %v", limits.Check(c))
+	}
+	c.MaxMsgs, c.MaxAge = 1, time.Hour
+	if err := limits.Check(c); err == nil || !strings.HasSuffix(err.Error(), "max_age is 1h0m0s, and was 0s; max_msgs is 1, and was -1") {
+		t.Errorf("it says %v", err)
 	}
 }
