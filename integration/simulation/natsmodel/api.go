@@ -43,8 +43,8 @@ func (s *Server) request(c *Command, api string) (heard bool) {
 		s.streamNames(c)
 	case tokens[0] == "STREAM" && n == 3:
 		s.streamRequest(c, tokens[1], tokens[2])
-	case verb == "CONSUMER.NAMES" && n == 3:
-		s.consumerNames(c, tokens[2])
+	case (verb == "CONSUMER.NAMES" || verb == "CONSUMER.LIST") && n == 3:
+		s.consumers(c, tokens[1], tokens[2])
 	case tokens[0] == "CONSUMER" && n == 4:
 		s.consumerRequest(c, tokens[1], tokens[2], tokens[3])
 	default:
@@ -55,7 +55,10 @@ func (s *Server) request(c *Command, api string) (heard bool) {
 
 // streamNames lists the streams that listen to a subject.
 func (s *Server) streamNames(c *Command) {
-	filter, names := decode[struct{ Subject string }](c).Subject, []string{}
+	filter, names := decode[struct {
+		Subject string
+		Offset  int // all names are in the first answer
+	}](c).Subject, []string{}
 	for _, st := range s.streams {
 		for _, subject := range st.config.Subjects {
 			if protocol.Match(filter, subject) || protocol.Match(subject, filter) {

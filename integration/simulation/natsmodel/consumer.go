@@ -52,28 +52,36 @@ func (s *Server) consumerRequest(c *Command, verb, stream, name string) {
 	case verb != "CREATE" && verb != "INFO":
 		panic("natsmodel: the request is not modelled: " + c.Subject)
 	default:
-		at := jetstream.SequenceInfo{Consumer: o.delivered, Stream: o.seq - 1}
-		info := marshal(&jetstream.ConsumerInfo{
-			Stream: stream, Name: name, Created: o.created, Config: o.config, Delivered: at, AckFloor: at, TimeStamp: s.now(),
-			NumWaiting: len(o.waiting), NumPending: uint64(len(st.messages) - st.from(o.seq)),
-		})
+		info := marshal(o.info())
 		s.succeed(c, kind, "%s", info[1:len(info)-1])
 	}
 }
 
-// consumerNames handles a request for the names of all consumers of a stream.
-func (s *Server) consumerNames(c *Command, stream string) {
-	const kind = "consumer_names"
+func (o *consumer) info() *jetstream.ConsumerInfo {
+	st, at := o.stream, jetstream.SequenceInfo{Consumer: o.delivered, Stream: o.seq - 1}
+	return &jetstream.ConsumerInfo{
+		Stream: st.config.Name, Name: o.config.Name, Created: o.created, Config: o.config, Delivered: at, AckFloor: at, TimeStamp: st.server.now(),
+		NumWaiting: len(o.waiting), NumPending: uint64(len(st.messages) - st.from(o.seq)),
+	}
+}
+
+// consumers handles a request for the names of all consumers of a stream, or for what is known of each.
+func (s *Server) consumers(c *Command, verb, stream string) {
+	kind := "consumer_" + strings.ToLower(verb)
 	st := s.Stream(stream)
 	if st == nil {
 		s.fail(c, kind, errNoStream)
 		return
 	}
-	names := make([]string, 0, len(st.consumers))
+	all := make([]any, 0, len(st.consumers))
 	for _, o := range st.consumers {
-		names = append(names, o.config.Name)
+		if verb == "NAMES" {
+			all = append(all, o.config.Name)
+		} else {
+			all = append(all, o.info())
+		}
 	}
-	s.succeed(c, kind, `"total":%d,"offset":0,"limit":1024,"consumers":%s`, len(names), marshal(names))
+	s.succeed(c, kind, `"total":%d,"offset":0,"limit":1024,"consumers":%s`, len(all), marshal(all))
 }
 
 // registers reports whether the consumer is a durable one that nobody reads: it is there until it is deleted.

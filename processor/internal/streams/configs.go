@@ -109,6 +109,9 @@ func (s *Streams) sourced(ctx context.Context, have *events.Stored) (bool, error
 		return true, nil // a client has sent headers that cannot be read: it is not known which message it is
 	}
 	seq := wire.SourceSequence(header)
+	if seq == 0 {
+		return true, nil // nor is it where the client's headers have spoilt that of the server
+	}
 	there, err := s.get(ctx, s.Configs.CachedInfo().Config.Name, map[string]any{"seq": seq})
 	if err != nil {
 		return false, fmt.Errorf("read message %d of the stream of configurations: %w", seq, err)

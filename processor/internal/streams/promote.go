@@ -99,7 +99,7 @@ func (p *Promotion) caughtUp(ctx context.Context, name string, end wire.End) err
 		}
 		have := mirror.CachedInfo().State.LastSeq
 		if have >= end.Seq {
-			return p.sameEnd(ctx, name, have, end)
+			return p.sameEnd(ctx, name, end)
 		}
 		if !backoff.Wait(ctx, drainAgain) {
 			return fmt.Errorf("stream %s ends at sequence %d here, and at %d in the first region: %w", name, have, end.Seq, context.Cause(ctx))
@@ -107,11 +107,9 @@ func (p *Promotion) caughtUp(ctx context.Context, name string, end wire.End) err
 	}
 }
 
-// sameEnd returns an error unless a mirror that has ended at a sequence ends with the last message of its original.
-func (p *Promotion) sameEnd(ctx context.Context, name string, have uint64, end wire.End) error {
-	if have > end.Seq {
-		return fmt.Errorf("%w: stream %s ends at sequence %d here, and at %d in the first region", ErrLogChanged, name, have, end.Seq)
-	}
+// sameEnd returns an error unless a mirror has the last message of its original. It may have more, which the original has
+// lost.
+func (p *Promotion) sameEnd(ctx context.Context, name string, end wire.End) error {
 	if end.Stamp == 0 { // the stream is empty
 		return nil
 	}
