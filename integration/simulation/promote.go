@@ -49,6 +49,9 @@ func (w *World) promote(s plan.Step) {
 			asking, cancel := context.WithTimeout(ctx, promoteFor)
 			_, err = processor.Promote(asking, nc, prefix, processor.PromoteOptions{By: "operator", Drain: how == handsOver, Force: how == isForced})
 			cancel()
+			if how == handsOver && err != nil && (strings.Contains(err.Error(), "another log than") || strings.Contains(err.Error(), "has lost its end")) {
+				how = isForced // the first region has lost meanwhile what it was to hand over: a person decides
+			}
 			w.trace.Logger(p.name).Info("promotion", "error", err)
 			if err == nil || strings.Contains(err.Error(), "the first already") {
 				return nil

@@ -25,10 +25,10 @@ type RegionRequest struct {
 	Reopen *Promotion `json:"reopen,omitempty"`
 }
 
-// End is the last message of a stream, zero if it never had one.
+// End is the last message of a stream, zero if it has none.
 type End struct {
 	Seq   uint64 `json:"seq"`
-	Stamp int64  `json:"stamp"` // Unix nanoseconds; 0 if the stream has removed that message, and all before it
+	Stamp int64  `json:"stamp"` // Unix nanoseconds
 }
 
 // RegionReply is the reply to a [RegionRequest].

@@ -29,7 +29,6 @@ func wrongLast(seq uint64) *refusal { return refused(400, 10071, "wrong last seq
 var (
 	errTooLarge    = refused(400, 10054, "message size exceeds maximum allowed")
 	errOtherStream = refused(400, 10060, "expected stream does not match")
-	errWrongID     = refused(400, 10070, "wrong last msg ID")
 	errSealed      = refused(400, 10109, "invalid operation on sealed stream")
 	errInFlight    = refused(400, 10164, "wrong last sequence")
 	errDuplicate   = refused(400, 10201, "atomic publish batch contains duplicate message id")
@@ -182,9 +181,6 @@ func (t *test) conditions(c *Command) *refusal {
 		return wrongLast(t.st.last + t.messages)
 	} else if ok && t.messages > 0 {
 		return errInFlight
-	}
-	if c.header(jetstream.ExpectedLastMsgIDHeader) != "" { // lapse expects one that there never is
-		return errWrongID
 	}
 	seq, ok := c.number(jetstream.ExpectedLastSubjSeqHeader)
 	if !ok {

@@ -250,21 +250,23 @@ func (p *Promotion) own(ctx context.Context, want jetstream.StreamConfig, began 
 		c = stream.CachedInfo().Config
 	}
 	if slices.Contains(c.Subjects, closed[0]) {
-		if err := passQueue(ctx, p.JS.Conn(), closed[0]); err != nil {
-			return lost, fmt.Errorf("find out where the mirror %s has ended: %w", want.Name, err)
-		}
-		if want.Name == p.Opts.Prefix.ConfigStream() {
+		last, err := end(ctx, p.JS.Conn(), stream)
+		if err == nil && want.Name == p.Opts.Prefix.ConfigStream() {
 			if err := p.completeConfigs(ctx, stream); err != nil {
 				return lost, err
 			}
+			last, err = end(ctx, p.JS.Conn(), stream)
 		}
-		if info, err = stream.Info(ctx); err != nil {
-			return lost, fmt.Errorf("look up stream %s: %w", want.Name, err)
+		if err == nil {
+			info, err = stream.Info(ctx)
+		}
+		if err != nil {
+			return lost, fmt.Errorf("find out where the mirror %s has ended: %w", want.Name, err)
 		}
 		if region.Identity != 0 { // a log, or the stream of configurations
 			former := wire.Former{Identity: region.Identity, Last: info.State.LastSeq, Events: events, Promotion: began}
-			if m, err := stream.GetMsg(ctx, former.Last); err == nil {
-				former.Stamp = m.Time.UnixNano()
+			if last.Seq == former.Last { // else its age has removed it
+				former.Stamp = last.Stamp
 			}
 			region = wire.Region{Identity: began.Identity, Former: append(region.Former, former)}
 		}
