@@ -55,8 +55,7 @@ func TestConfigurationsAreCompleted(t *testing.T) {
 	if err := js.DeleteStream(ctx, closed.Name); err != nil {
 		t.Fatal(err)
 	}
-	stream, err := js.CreateStream(ctx, closed)
-	if err != nil {
+	if _, err := js.CreateStream(ctx, closed); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3 {
@@ -65,7 +64,8 @@ func TestConfigurationsAreCompleted(t *testing.T) {
 		}
 	}
 	closed.Subjects = []string{ClosedSubject("b", closed.Name)}
-	if stream, err = js.UpdateStream(ctx, closed); err != nil {
+	stream, err := js.UpdateStream(ctx, closed)
+	if err != nil {
 		t.Fatal(err)
 	}
 	o.Shard = 0

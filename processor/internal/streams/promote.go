@@ -283,7 +283,7 @@ func (p *Promotion) own(ctx context.Context, want jetstream.StreamConfig, began 
 		if region.Identity != 0 {
 			c.Metadata[wire.RegionKey] = region.String()
 		}
-		if stream, err = p.JS.UpdateStream(ctx, c); err != nil {
+		if _, err = p.JS.UpdateStream(ctx, c); err != nil {
 			return lost, fmt.Errorf("make a stream of the mirror %s: %w", want.Name, err)
 		}
 	}
