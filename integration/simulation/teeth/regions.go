@@ -32,11 +32,8 @@ var regionTeeth = []tooth{
 			return s.uri`},
 	{"end-noted-before-the-mirror-ends", "G3", "processor/internal/streams/promote.go",
 		"A promotion notes where a mirror ends while more messages come.",
-		`		info = stream.CachedInfo()
-		c = info.Config
-`,
-		`		c = stream.CachedInfo().Config
-`},
+		`			info, err = stream.Info(ctx)`,
+		`			_, err = stream.Info(ctx)`},
 	{"gone-on-refused", "G7", "processor/internal/shard/examine.go",
 		"A promoted region refuses what it has applied itself before it noticed the promotion.",
 		`	case e.log.Continues(f.State.Log):`,
@@ -55,6 +52,6 @@ var regionTeeth = []tooth{
 		`f.Log.Config.Mirror != nil && last == 0 {`},
 	{"old-answer-of-the-first-region", "G7", "processor/internal/region/diverge.go",
 		"An answer that is out of date makes a follower refuse its mirror for good.",
-		`time.Since(f.shorter) < believeShorter {`,
-		`time.Since(f.shorter) < 0 {`},
+		`time.Since(k.shorter) < believeShorter`,
+		`time.Since(k.shorter) < 0`},
 }
