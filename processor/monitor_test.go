@@ -2,6 +2,7 @@ package processor
 
 import (
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/processor/internal/shard"
 	"github.com/seed18712806/lapse/processor/internal/streams"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // endsAt is a stream that was last seen to end at a sequence.
@@ -59,5 +61,49 @@ func TestG11_ConfigurationsAreNotApplied(t *testing.T) {
 	applied.Store(last)
 	if err := check(); err != nil {
 		t.Errorf("it is over: %v", err)
+	}
+}
+
+// TestG12_TheMonitorWatchesTheEvents: an event is gone from the middle of the stream, and somebody limits the log, while
+// lapse runs. Both are told, and lapse stays ready.
+//
+// It fails if the monitor does not ask.
+func TestG12_TheMonitorWatchesTheEvents(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	board := health.New(slog.New(slog.DiscardHandler))
+	r.opts.Health = board
+	p := r.run()
+	r.config("c", `{"defaultTtl":-1}`)
+	for _, id := range []string{"a", "b", "c"} {
+		r.must(400, prefix.Write(wire.Upsert, "c", id), `{`)
+	}
+	told := func(what string) {
+		t.Helper()
+		eventually(t, what+" is told", func() bool {
+			err := board.Minor().Err()
+			return err != nil && strings.Contains(err.Error(), what)
+		})
+	}
+	outputs, err := r.js.Stream(t.Context(), prefix.EventsStream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := outputs.DeleteMsg(t.Context(), outputs.CachedInfo().State.LastSeq-1); err != nil {
+		t.Fatal(err)
+	}
+	told("lacks what neither its limits nor lapse have removed")
+	log, err := r.js.Stream(t.Context(), prefix.LogStream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := log.CachedInfo().Config
+	c.MaxMsgs = 1_000_000
+	if _, err := r.js.UpdateStream(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	told("max_msgs is 1000000, and was -1")
+	if err := p.Ready(); err != nil {
+		t.Errorf("it is not ready: %v", err)
 	}
 }
