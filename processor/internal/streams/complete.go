@@ -25,6 +25,12 @@ func (p *Promotion) completeConfigs(ctx context.Context, stream jetstream.Stream
 	if err != nil || upTo == 0 {
 		return err
 	}
+	have := info.State.LastSeq
+	for seq := have + 1; seq <= upTo; seq++ {
+		if missing[seq] == nil {
+			return fmt.Errorf("stream %s ends at message %d, a log here has message %d of it, and none has message %d: promote another region, or restore a backup", p.Opts.root(), have, upTo, seq)
+		}
+	}
 	c := info.Config
 	closed := c.Subjects[0]
 	c.Subjects = []string{closed, closed + ".>"}
@@ -32,11 +38,8 @@ func (p *Promotion) completeConfigs(ctx context.Context, stream jetstream.Stream
 	if _, err := p.JS.UpdateStream(ctx, c); err != nil {
 		return fmt.Errorf("open stream %s for what the logs have sourced: %w", c.Name, err)
 	}
-	for seq := info.State.LastSeq + 1; seq <= upTo; seq++ {
+	for seq := have + 1; seq <= upTo; seq++ {
 		m := missing[seq]
-		if m == nil {
-			return fmt.Errorf("stream %s ends at message %d, a log has sourced message %d of it, and none has message %d: run lapse begin-anew in another region, or restore a backup", c.Name, seq-1, upTo, seq)
-		}
 		m.Subject = closed + "." + m.Subject
 		m.Header.Set(jetstream.ExpectedLastSeqHeader, strconv.FormatUint(seq-1, 10))
 		if _, err := p.JS.PublishMsg(ctx, m); err != nil {
