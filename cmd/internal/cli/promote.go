@@ -117,8 +117,8 @@ func (c *Promote) Run(ctx context.Context, streams output.Streams) error {
 	return err
 }
 
-// printPlan prints the steps of a promotion that are not done, and what --force overrides. Why it is refused is the error
-// of the command.
+// printPlan prints the steps of a promotion that are not done, and what --force overrides. The error of the command is
+// why it is refused.
 func printPlan(out io.Writer, done processor.Promoted) error {
 	text := ""
 	for _, s := range done.Plan.Steps {

@@ -14,7 +14,7 @@ import (
 // 13 to 27 % more CPU for the same writes (integration/bench, row ingest).
 const room = 64 << 20
 
-// GiveRoom sets the collector's percentage after each collection, so that the heap may
+// giveRoom sets the collector's percentage after each collection, so that the heap may
 // grow by room, until stop is called. If GOGC or GOMEMLIMIT is set, it does nothing.
 func giveRoom() (stop func()) {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {

@@ -27,7 +27,7 @@ type compared struct {
 const (
 	// mostHighs bounds these places. While nothing is mirrored there is one.
 	mostHighs = 1000
-	// mostSamples bounds the messages that are compared of what was mirrored while no follower ran.
+	// mostSamples is how many messages are compared at most of those that came while no follower ran.
 	mostSamples = 512
 	askAtOnce   = 16
 	// believeShorter is how long a stream with replicas has to seem to end before its mirror until that is believed: a
@@ -67,8 +67,8 @@ func (f *Follower) of(name string) *compared {
 	return f.compared[name]
 }
 
-// compare makes sure that the region that is followed is the first, and that the mirrors are those of what it has. A mirror
-// that differs and is no only copy is made anew, which ends the session.
+// compare compares the mirrors with the streams of the region that is followed, which has to be the first. A mirror that
+// differs and is no only copy is made anew, which ends the session.
 func (f *Follower) compare(ctx context.Context, c *cut) error {
 	root := c.log
 	if c.config != nil {

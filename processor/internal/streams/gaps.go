@@ -107,7 +107,7 @@ func (s *Streams) NoteGaps(ctx context.Context, gaps []Gap) error {
 	}
 	_, err = js.UpdateStream(ctx, change)
 	if err == nil {
-		_, err = s.Log.Info(ctx) // whoever changes the metadata next begins with what is cached
+		_, err = s.Log.Info(ctx) // the next change of the metadata begins with what is cached
 	}
 	return err
 }

@@ -60,7 +60,7 @@ func TestPlan(t *testing.T) {
 		{"it answers", false, func(f *Facts) { f.Reach = Reach{} }, "the first region answers", true},
 		{"it answers with an error", false, func(f *Facts) { f.Reach = Reach{Err: errors.New("insufficient resources")} }, "insufficient resources", true},
 		{"it answers the processes", false, func(f *Facts) { f.Seen.Following.Down = 0 }, "may lack a permission", true},
-		{"no answer, and nobody says why", false, func(f *Facts) { f.Reach, f.Seen = Reach{Late: true}, &Seen{} }, "no answer came", true},
+		{"no answer comes, and no process says that the link is down", false, func(f *Facts) { f.Reach, f.Seen = Reach{Late: true}, &Seen{} }, "no answer came", true},
 		{"no answer, and the link is down", false, func(f *Facts) { f.Reach = Reach{Late: true} }, "", false},
 		{"nothing answers, and no process runs", false, func(f *Facts) { f.Seen = &Seen{} }, "", false},
 		{"it cannot hand over", true, func(f *Facts) { f.Reach = Reach{Silent: true} }, "cannot hand over", false},

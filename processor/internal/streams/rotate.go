@@ -102,7 +102,7 @@ func (f Filling) note(ctx context.Context, js jetstream.JetStream, gap Gap) erro
 		return err
 	}
 	if _, err = js.UpdateStream(ctx, change); err == nil {
-		_, err = f.stream.Info(ctx) // whoever changes the metadata next begins with what is cached
+		_, err = f.stream.Info(ctx) // the next change of the metadata begins with what is cached
 	}
 	return err
 }
