@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -253,7 +254,19 @@ func readAck(msg *nats.Msg) (puback.Answer, error) {
 	return ack, err
 }
 
-func refusedBy(err error) error { return fmt.Errorf("the log refuses the message: %w", err) }
+// noRoom are the codes of JetStream for a message that it would store if it had more room: the limits of the account
+// or of the server are reached, or the stream is full or cannot be written.
+var noRoom = []jetstream.ErrorCode{10002, 10023, 10047, 10077}
+
+// refusedBy explains why JetStream refused a message. Where it has no room, that is [ErrUnavailable]: the same message
+// is stored once there is.
+func refusedBy(err error) error {
+	var api *jetstream.APIError
+	if errors.As(err, &api) && slices.Contains(noRoom, api.ErrorCode) {
+		return unavailable("the log has no room for the message: make room on the disk of the NATS server, or raise its limits: %v", err)
+	}
+	return fmt.Errorf("the log refuses the message: %w", err)
+}
 
 // noStream fails the pipe, because nothing listens on a subject of the log.
 func (p *pipe) noStream() {

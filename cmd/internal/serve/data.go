@@ -22,11 +22,14 @@ const (
 	// The disk is nearly full if it has less free space than both of these.
 	leastFree      = 64 << 20 // bytes
 	leastFreeShare = 20       // a twentieth of the disk
+
+	limitedBelow = 4 // with less than so many times that, the growth of the streams is limited
+	refusedBelow = 2 // they leave the half of it
 )
 
-// Watch finds out when somebody removes the data directory: the embedded NATS server would go
-// on, and acknowledge writes into files that are already deleted. It also reports when the
-// disk is nearly full, and is a [prometheus.Collector] of the size of the disk.
+// DataWatch finds out when somebody removes the data directory: the embedded NATS server would go
+// on, and acknowledge writes into files that are already deleted. It also keeps the streams from filling
+// the disk, reports when it is nearly full, and is a [prometheus.Collector] of the size of the disk.
 type dataWatch struct {
 	dir  string
 	lock os.FileInfo     // of the lock file that this process holds
@@ -34,10 +37,14 @@ type dataWatch struct {
 	seen map[string]bool // the dirs that existed: the server creates them with the streams
 
 	board *health.Board
+
+	// What the tests replace: how large the disk is, and what limits the growth of the streams.
+	disk  func(dir string) (size, free uint64, err error)
+	limit func(more int64) error
 }
 
-// NewWatch makes a watch of a directory that this process has locked.
-func newDataWatch(dir string, prefix wire.Prefix, shards int, board *health.Board) (*dataWatch, error) {
+// NewDataWatch makes a watch of a directory that this process has locked.
+func newDataWatch(dir string, prefix wire.Prefix, shards int, board *health.Board, limit func(more int64) error) (*dataWatch, error) {
 	if _, err := wire.ParsePrefix(string(prefix)); err != nil {
 		return nil, err
 	}
@@ -45,7 +52,7 @@ func newDataWatch(dir string, prefix wire.Prefix, shards int, board *health.Boar
 	if err != nil {
 		return nil, fmt.Errorf("--data %s: %w", dir, err)
 	}
-	w := &dataWatch{dir: dir, lock: lock, seen: make(map[string]bool), board: board}
+	w := &dataWatch{dir: dir, lock: lock, seen: make(map[string]bool), board: board, disk: disk, limit: limit}
 	streams := []string{prefix.ConfigStream(), prefix.EventsStream()} // the former with several shards
 	for shard := range max(shards, 1) {
 		streams = append(streams, prefix.Log(shard, shards).Stream())
@@ -102,7 +109,7 @@ func (w *dataWatch) Describe(c chan<- *prometheus.Desc) { c <- dataSize; c <- da
 
 // Collect implements [prometheus.Collector].
 func (w *dataWatch) Collect(c chan<- prometheus.Metric) {
-	size, free, err := disk(w.dir)
+	size, free, err := w.disk(w.dir)
 	if err != nil {
 		return // as in checkDisk
 	}
@@ -110,16 +117,25 @@ func (w *dataWatch) Collect(c chan<- prometheus.Metric) {
 	c <- prometheus.MustNewConstMetric(dataFree, prometheus.GaugeValue, float64(free))
 }
 
-// checkDisk reports on the board that the disk is nearly full. Once it is full, writes of the
-// NATS server fail, and a stream with a failed write accepts no more until a restart.
+// checkDisk reports on the board that the disk is nearly full, and then lets the streams take no more. Once there is
+// room, they go on by themselves. A disk that is full to the last byte would not allow that: writes of the NATS server
+// fail there, and a stream with a failed write accepts no more until a restart. Where little more is free, the streams
+// may grow by just that, so that nobody can fill the disk between two looks.
 func (w *dataWatch) checkDisk() {
-	size, free, err := disk(w.dir)
+	size, free, err := w.disk(w.dir)
 	if err != nil {
 		return // if the directory is gone, missing reports it
 	}
-	var problem error
-	if free < leastFree && free < size/leastFreeShare {
-		problem = fmt.Errorf("the disk of --data %s has %d KiB left of %d KiB: when it is full, NATS will refuse writes: make room", w.dir, free>>10, size>>10)
+	few := min(leastFree, size/leastFreeShare)
+	more, problem := int64(-1), error(nil)
+	if free < limitedBelow*few {
+		more = max(int64(free)-int64(few/refusedBelow), 0)
+	}
+	if free < few {
+		problem = fmt.Errorf("the disk of --data %s has %d KiB left of %d KiB, and with less than %d KiB NATS refuses writes until there is room again: make room", w.dir, free>>10, size>>10, few/refusedBelow>>10)
+	}
+	if err := w.limit(more); err != nil && problem == nil {
+		problem = fmt.Errorf("the streams cannot be kept from filling the disk of --data %s: %w", w.dir, err)
 	}
 	w.board.Set(problemDisk, problem)
 }

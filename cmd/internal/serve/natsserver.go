@@ -67,6 +67,10 @@ func startNATS(ctx context.Context, opts Options) (*natsServer, error) {
 	if port == 0 {
 		port = server.RANDOM_PORT
 	}
+	size, _, err := disk(opts.Data)
+	if err != nil {
+		return nil, fmt.Errorf("--data %s: %w", opts.Data, err)
+	}
 	_, most := shares(opts.openFiles(), true)
 	srv, err := server.NewServer(&server.Options{
 		MaxConn: most, MaxSubs: mostSubscriptions, MaxControlLine: longestLine,
@@ -76,6 +80,7 @@ func startNATS(ctx context.Context, opts Options) (*natsServer, error) {
 		JetStream:              true,
 		DisableJetStreamBanner: true,
 		StoreDir:               filepath.Join(opts.Data, storeName),
+		JetStreamMaxStore:      int64(size), // by default three quarters of what is free now: see [natsServer.LimitStore]
 		SyncInterval:           opts.NATSSync,
 		SyncAlways:             opts.NATSSync == 0,
 		Authorization:          opts.NATSToken,
@@ -124,6 +129,21 @@ func (s *natsServer) clientURL(token string) string {
 	}
 	u := url.URL{Scheme: "nats", User: url.User(token), Host: strings.TrimPrefix(s.URL, "nats://")}
 	return u.String()
+}
+
+// LimitStore lets the streams grow by so many bytes, and no further: what a client publishes then is refused. It is
+// unlimited if more is negative. A stream whose write to the disk fails takes nothing more until the server starts
+// again, so it must not come to that.
+func (s *natsServer) LimitStore(more int64) error {
+	account := s.GlobalAccount()
+	most := int64(-1)
+	if more >= 0 {
+		most = int64(account.JetStreamUsage().Store) + more
+	}
+	return account.UpdateJetStreamLimits(map[string]server.JetStreamAccountLimits{"": {
+		MaxMemory: -1, MaxStore: most, MaxStreams: -1, MaxConsumers: -1, MaxAckPending: -1,
+		MemoryMaxStreamBytes: -1, StoreMaxStreamBytes: -1,
+	}})
 }
 
 func (s *natsServer) stop() { stop(s.Server, s.started) }

@@ -45,7 +45,7 @@ func TestPrefixes(t *testing.T) {
 			o.Processor.Prefix = p
 			return Run(t.Context(), o)
 		}},
-		"the data directory": {prefix: func(p wire.Prefix) error { _, err := newDataWatch(t.TempDir(), p, 1, nil); return err }},
+		"the data directory": {prefix: func(p wire.Prefix) error { _, err := newDataWatch(t.TempDir(), p, 1, nil, nil); return err }},
 		"the HTTP API":       {prefix: func(p wire.Prefix) error { _, err := httpapi.New(httpapi.Options{Prefix: p}); return err }},
 		"live events":        {prefix: func(p wire.Prefix) error { _, err := live.New(nc, p, log); return err }},
 		"a backup": {prefix: func(p wire.Prefix) error {

@@ -301,7 +301,7 @@ func (p *process) watchData(metrics *prometheus.Registry, board *health.Board) (
 	if p.at.Data == "" {
 		return nil, nil
 	}
-	data, err := newDataWatch(p.at.Data, p.opts.Processor.Prefix, p.opts.Processor.Shards, board)
+	data, err := newDataWatch(p.at.Data, p.opts.Processor.Prefix, p.opts.Processor.Shards, board, p.embedded.LimitStore)
 	if err != nil {
 		return nil, err
 	}
