@@ -348,9 +348,11 @@ func (s *session) run(ctx context.Context, cancel context.CancelCauseFunc) {
 	wg.Wait()
 }
 
-// report logs how far the log was applied while that takes long.
+// report logs how far the log was applied while that takes long. An owner that reads some messages again does not make
+// the figure smaller.
 func (s *session) report(ctx context.Context) {
 	logger := s.processor.opts.Logger
+	var at uint64
 	for began := time.Now(); backoff.Wait(ctx, progressEvery); {
 		left := s.processor.Applying()
 		if left == nil {
@@ -359,6 +361,7 @@ func (s *session) report(ctx context.Context) {
 			}
 			return
 		}
-		logger.Info("applying the log", slog.Uint64("at", s.queue.ReadUpTo().Seq), slog.Uint64("of", s.start.Load()), slog.String("left", left.Error()))
+		at = max(at, s.queue.ReadUpTo().Seq)
+		logger.Info("applying the log", slog.Uint64("at", at), slog.Uint64("of", s.start.Load()), slog.String("left", left.Error()))
 	}
 }
