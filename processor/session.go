@@ -287,7 +287,7 @@ func (s *session) compareAgain(ctx context.Context) {
 // compareEvents has the shard taken over again if the stream of events has lost what it had stored.
 // Nobody may hear of that, where another server has become its leader.
 func (s *session) compareEvents(ctx context.Context) error {
-	last, losses := s.publisher.Last(), s.publisher.Losses()
+	last := s.publisher.Last()
 	for _, at := range []events.Place{s.compared.last, last} {
 		holds, err := s.publisher.Holds(ctx, s.outputs, at)
 		if err != nil {
@@ -295,13 +295,14 @@ func (s *session) compareEvents(ctx context.Context) error {
 		}
 		if !holds && at != s.compared.lost {
 			s.compared.lost = at
-			losses++
+			s.publisher.NoteLoss()
 		}
 	}
+	losses := s.publisher.Losses()
 	if losses != s.compared.losses {
 		s.takeOverAgain("the stream of events has lost what it had stored")
 	}
-	s.compared.last, s.compared.losses = last, s.publisher.Losses()
+	s.compared.last, s.compared.losses = last, losses
 	return nil
 }
 

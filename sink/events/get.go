@@ -140,15 +140,20 @@ func (p *Publisher) Ends(ctx context.Context) (first, last uint64, err error) {
 	return s.FirstSeq, s.LastSeq, err
 }
 
-// barrier stores a message that says nothing, and returns its sequence.
+// barrier stores a message that says nothing, and returns its sequence. If that has taken the place of another message,
+// the stream has lost its end.
 func (p *Publisher) barrier(ctx context.Context) (seq uint64, err error) {
 	if p.mirror { // nothing is stored in it; a leader that was deposed is corrected with the next question
 		s, err := p.state(ctx)
 		return s.LastSeq, err
 	}
+	before := p.Last().Seq
 	ack, err := p.js.PublishMsg(ctx, &nats.Msg{Subject: p.prefix.Barrier(), Header: nats.Header{jetstream.ExpectedStreamHeader: {p.stream}}})
 	if err != nil {
 		return 0, refusedBy(p.stream, p.prefix.Barrier(), err)
+	}
+	if ack.Sequence <= before {
+		p.NoteLoss()
 	}
 	return ack.Sequence, nil
 }

@@ -60,3 +60,21 @@ func TestG12_AnswersShowALoss(t *testing.T) {
 		t.Errorf("%d losses, want 2", p.Losses()-old)
 	}
 }
+
+// TestG12_ABarrierInPlaceOfALostOutput: the stream has lost an output, and a barrier takes its sequence before anything
+// else is published. It fails if what follows is published behind the barrier, with a fence of before: nobody would
+// miss the output any more.
+func TestG12_ABarrierInPlaceOfALostOutput(t *testing.T) {
+	r := newRig(t, natstest.Options{}, fastBatches)
+	fence := r.fence()
+	r.publishBehind(fence, rejections("a", 1, 1))
+	at := r.p.Last()
+	r.p.last = Place{at.Seq + 1, at.Key} // what was stored, and is lost
+	if seq, err := r.p.barrier(t.Context()); err != nil || seq != at.Seq+1 {
+		t.Fatalf("the barrier is at %d, want %d: %v", seq, at.Seq+1, err)
+	}
+	if _, err := r.p.Publish(t.Context(), fence, rejections("a", 2, 1)); !errors.Is(err, ErrLost) {
+		t.Errorf("with the fence of before: %v", err)
+	}
+	r.publishBehind(r.fence(), rejections("a", 2, 1))
+}

@@ -69,6 +69,14 @@ func (p *Publisher) Losses() int {
 	return p.losses + p.acks.lost()
 }
 
+// NoteLoss notes that the stream has lost something. Nothing more is published with a fence of before: what follows an
+// output that was lost would hide that it is missing.
+func (p *Publisher) NoteLoss() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.losses++
+}
+
 // follows notes that the stream has stored messages from a sequence on, up to a place. It returns ErrLost
 // if that is not behind what was stored when they were sent: then the stream has lost its end.
 func (p *Publisher) follows(before, from uint64, at Place) error {
