@@ -41,6 +41,7 @@ type forecast struct {
 type collectionData struct {
 	Name      string
 	Config    wire.Config
+	Settings  []field
 	Exists    bool // it is configured, or has documents; true also where that is not known
 	Count     *wire.CountReply
 	Missing   string // why there is no count
@@ -90,6 +91,7 @@ func (v *visit) showCollection(status int, dropError string) error {
 	if err := v.api.Read(apiCollectionPath(v.collection), &data.Config); err != nil {
 		return err
 	}
+	data.Settings = fieldsOf(data.Config)
 	var count wire.CountReply
 	if err := v.api.Read(apiCollectionPath(v.collection, "count"), &count); err != nil {
 		data.Missing = err.Error()
