@@ -166,7 +166,7 @@ func testDocument(t *testing.T, r *rig) {
 	if whole.text != body || whole.Header.Get("Content-Type") != "application/json" || whole.Header.Get("ETag") != `"`+etag+`"` {
 		t.Errorf("bytes: %q %v", whole.text, whole.Header)
 	}
-	b.get("/console/collections/shown/new").send("edit-form", "id", "/", "body", "{}").want(200, "was created").send("delete-form", "confirm", "/").want(200, "was deleted")
+	b.get("/console/collections/shown/new").send("edit-form", "id", "/", "body", "{}").want(200, "was created").send("delete-form").want(200, "was deleted")
 	b.get("/console/collections/shown/documents/").want(400, "The id is empty")
 	head := b.do("HEAD", href[0], nil)
 	if head.StatusCode != 200 || head.Header.Get("ETag") != `"`+etag+`"` || head.Header.Get("Lapse-Expires-At") == "" {
@@ -176,17 +176,13 @@ func testDocument(t *testing.T, r *rig) {
 	if r.body("shown", "a b/c?d#e") != body {
 		t.Error("the touch has changed the document")
 	}
-	wrong := b.get(href[0]).send("delete-form", "confirm", "a b").want(400)
-	if got := wrong.element("delete-error"); !strings.Contains(got, "a b/c?d#e") {
-		t.Errorf("the reason is %q", got)
-	}
-	b.get(href[0]).send("delete-form", "confirm", "a b/c?d#e").want(200, "was deleted")
+	b.get(href[0]).send("delete-form").want(200, "was deleted")
 	b.get(href[0]).want(404, "This document is not there")
 	for _, id := range []string{".", "..", "/", "...", "%2e", "ä ☃", "\x01\u202e", strings.Repeat("x", 255), "//", "documents", "a+b&c=d;e"} {
 		r.put("shown", id, `{"x":1}`)
 		p := b.get("/console/collections/shown").send("find-id", "id", id).want(200)
 		p.send("touch").want(200, "was touched")
-		b.get(p.form("touch").action).send("delete-form", "confirm", id).want(200, "was deleted")
+		b.get(p.form("touch").action).send("delete-form").want(200, "was deleted")
 		if r.body("shown", id) != "" {
 			t.Errorf("%q is still there", id)
 		}
@@ -267,9 +263,8 @@ func testConflicts(t *testing.T, r *rig) {
 
 	p = seen.send("touch").want(412, "You wanted to touch it")
 	p.send("touch-theirs").want(200, "was touched")
-	p = seen.send("delete-form", "confirm", "1").want(412, "You wanted to delete it", `{"who":"me"}`)
-	p.send("delete-confirm", "confirm", "no").want(400)
-	p.send("delete-confirm", "confirm", "1").want(200, "was deleted")
+	p = seen.send("delete-form").want(412, "You wanted to delete it", `{"who":"me"}`)
+	p.send("delete-theirs").want(200, "was deleted")
 
 	p = edit.send("edit-form", "body", `{"who":"me again"}`).want(412, "The document is gone")
 	p.send("mine-form").want(200)
@@ -284,7 +279,7 @@ func testConflicts(t *testing.T, r *rig) {
 	seen = b.get(at)
 	r.write("lapse.write.delete.shared.1", "")
 	seen.send("touch").want(404, "This document is not there")
-	seen.send("delete-form", "confirm", "1").want(404, "This document is not there")
+	seen.send("delete-form").want(404, "This document is not there")
 }
 
 // testTwice: a form that is sent twice, as by a double click, counts once, and the second answer
@@ -312,7 +307,7 @@ func testTwice(t *testing.T, r *rig) {
 	}
 	p = b.get("/console/collections/twice/documents/1")
 	for range 2 {
-		p.send("delete-form", "confirm", "1").want(200, "There are no live documents")
+		p.send("delete-form").want(200, "There are no live documents")
 	}
 }
 
@@ -337,8 +332,7 @@ func testHostile(t *testing.T, r *rig) {
 	r.put("hostile", id, body+" ")
 	p := edit.send("edit-form", "body", body+"\n").want(412).without("<script>")
 	p.send("mine-form").want(200)
-	b.get(at).send("delete-form", "confirm", "<script>").want(400).without("<script>")
-	b.get(at).send("delete-form", "confirm", id).want(200, "was deleted")
+	b.get(at).send("delete-form").want(200, "was deleted")
 	b.get("/console/sign-in?next=https://example.com/").want(200, "Overview")
 }
 
