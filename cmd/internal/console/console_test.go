@@ -367,12 +367,29 @@ func testPages(t *testing.T, r *rig) {
 	}
 	for _, within := range []string{"1h", "24h", "30d", "nonsense"} {
 		p := b.get("/console/collections/many?within="+within).want(200, "What will expire")
-		want := within != "1h" && within != "nonsense"
+		want := within != "1h"
 		if got := strings.Contains(p.words, "130 documents expire within"); got != want {
 			t.Errorf("%s: %v: %s", within, got, p.words)
 		}
 	}
 	b.get("/console/collections/many?after=nonsense").want(400, "continuation")
+
+	// The range follows from the data: a few that live much longer do not matter.
+	b.get("/console/collections/many").want(200, "130 documents expire within 6 hours", "24 hours", "30 days")
+	r.put("many", "long", `{"ttl":8640000}`)
+	b.get("/console/collections/many").want(200, "130 documents expire within 6 hours", "; 1 more later.")
+	b.get("/console/collections/many?within=1h").want(200, "nothing expires within 1 hour; 131 documents expire later.")
+	r.configure("shortly", `{"defaultTtl":604800}`)
+	b.get("/console/collections/shortly").want(200, "nothing expires within 1 hour.")
+	r.put("shortly", "1", `{}`)
+	p := b.get("/console/collections/shortly").want(200, "1 document expires within 7 days")
+	if got := p.hrefs("7 days"); len(got) != 1 {
+		t.Errorf("the range is offered %d times", len(got))
+	}
+	form := b.get("/console/collections/shortly/configure")
+	form.send("configure-form", "mode", "after", "after", "300d").want(200, "Then: 1 document expires within 1 year", "Today: 1 document expires within 1 year")
+	form.send("configure-form", "mode", "after", "after", "68y").want(400)
+	form.send("configure-form", "mode", "after", "after", "2147483647").want(200, "Then: 1 document expires within")
 }
 
 func testSystem(t *testing.T, r *rig) {
