@@ -19,7 +19,7 @@ var aheads = []ahead{
 	{"365d", "1 year", 73, false}, {"3650d", "10 years", 60, false}, {farthest.Name, farthest.Text, farthest.buckets, false},
 }
 
-// farthest is the longest range: no TTL is longer.
+// farthest is the longest range that a forecast has.
 var farthest = ahead{Name: "24855d", Text: "68 years", buckets: 68}
 
 // fallback is the range if nothing expires.

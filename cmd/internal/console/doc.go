@@ -20,7 +20,7 @@
 //	configure.go   the configuration, as a person chooses it (choice.go), with a preview; the drop
 //	document.go    one document
 //	change.go      create, edit, touch and delete; and a conflict
-//	live.go        live events, due messages, warnings and rejections
+//	live.go        live events, due messages, warnings, rejections and changes
 //	system.go      processes, shards and streams
 //	failure.go     the page for what failed
 package console
