@@ -116,6 +116,8 @@ type Letter struct {
 	Reason string          `json:"reason"`
 	Event  json.RawMessage `json:"event"` // as a CloudEvent
 
+	Text string `json:"-"` // in place of the event, for people: see [Letter.WithoutEvent]
+
 	event    event
 	document string // names it
 }

@@ -105,3 +105,9 @@ func lastLetters(ctx context.Context, stream jetstream.Stream, prefix wire.Prefi
 	}
 	return all[:min(n, len(all))], nil
 }
+
+// WithoutEvent is the letter with a text of the event's body in place of the event.
+func (l Letter) WithoutEvent(text func(body []byte) string) Letter {
+	l.Text, l.Event, l.event = strings.Clone(text(l.event.data)), nil, event{}
+	return l
+}
