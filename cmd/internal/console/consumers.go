@@ -77,6 +77,7 @@ type consumersData struct {
 	Durables []durable
 	Letters  []letter // the newest first
 	Dead     uint64   // of all durables
+	Some     int      // the same, to compare with what is shown
 	Once     string
 }
 
@@ -118,6 +119,7 @@ func consumersPage(v *visit) error {
 	for _, d := range data.Durables {
 		data.Dead += d.Dead
 	}
+	data.Some = int(min(data.Dead, 1<<30))
 	return v.show(http.StatusOK, "consumers", v.page("Consumers", "consumers", data))
 }
 

@@ -71,7 +71,7 @@ func TestConsumers(t *testing.T) {
 			return nil
 		})
 	}
-	shows("the dead letters are there", "forward-orders", "forwarder", "expired.orders", "connected", "the receiver answers 413", "The newest 3 of 3.", `"n":7`)
+	shows("the dead letters are there", "forward-orders", "forwarder", "expired.orders", "connected", "the receiver answers 413", "There are 3.", `"n":7`)
 	stop()
 	p.send("resend-forward-orders").want(409, "No lapse forward runs under the name forward-orders", "Start lapse forward")
 	p.send("resend-forward-orders", "name", "a.b").want(400)

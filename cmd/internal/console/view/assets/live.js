@@ -18,13 +18,13 @@ if (table) {
     (inner || td).textContent = text;
     return td;
   };
-  const instant = (row, text) => {
+  const instant = (row, text, name) => {
     const at = document.createElement("time"), date = document.createElement("span");
     at.dateTime = text;
     date.className = "date";
     date.textContent = text.slice(0, 10);
     at.append(date, " " + text.slice(11, 19));
-    cell(row, "").append(at);
+    cell(row, "", name).append(at);
   };
   const visible = (text) => text.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (c) => "\\u" + c.codePointAt(0).toString(16).padStart(4, "0"));
   const snippet = (text) => {
@@ -78,8 +78,8 @@ if (table) {
     } else if (m.what) {
       cell(row, m.what, "");
       cell(row, visible(m.id || ""), "id");
-      if (m.expiresAt) instant(row, m.expiresAt);
-      else cell(row, m.etag && !m.expiredAt && !m.dueAt ? "never" : "–");
+      if (m.expiresAt) instant(row, m.expiresAt, "wide");
+      else cell(row, m.etag && !m.expiredAt && !m.dueAt ? "never" : "–", "wide");
       cell(row, m.documentUnchanged ? "(as before)" : !m.etag ? "" : snippetOf(m, data), "snippet");
     } else {
       cell(row, m.collection, table.dataset.stream.includes("collection=") ? "wide" : "", "/console/collections/" + m.collection);
