@@ -69,11 +69,19 @@ func (v *visit) enough(defaultTTL string) (at int, ok bool) {
 // expiring is how many documents expire in a range; 0 if nobody can tell.
 func (v *visit) expiring(within ahead, defaultTTL string) int64 {
 	within.buckets = 1
-	reply, missing := v.forecast(within, defaultTTL)
-	if missing != "" || len(reply.Buckets) == 0 {
-		return 0
+	key := within.Name + " " + defaultTTL
+	if n, ok := v.counted[key]; ok {
+		return n
 	}
-	return reply.Buckets[0].Count
+	var n int64
+	if reply, missing := v.forecast(within, defaultTTL); missing == "" && len(reply.Buckets) > 0 {
+		n = reply.Buckets[0].Count
+	}
+	if v.counted == nil {
+		v.counted = make(map[string]int64)
+	}
+	v.counted[key] = n
+	return n
 }
 
 // later is how many documents expire behind a chart of a range.

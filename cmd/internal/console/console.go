@@ -98,6 +98,7 @@ type visit struct {
 	collection string // empty if the path has none
 	id         string
 	now        wire.Time
+	counted    map[string]int64 // what expires, by range and default, as far as it was asked for
 }
 
 // policy allows what the pages need, and nothing from elsewhere.
