@@ -80,6 +80,12 @@ look at the dead letters      pub $JS.API.STREAM.INFO.LAPSE_DEAD               n
                               pub $JS.API.STREAM.MSG.GET.LAPSE_DEAD            no          no     yes       yes   yes      -
 remove a dead letter          pub $JS.API.STREAM.MSG.DELETE.LAPSE_DEAD         no          no     yes       no    yes      -
 remove all                    pub $JS.API.STREAM.PURGE.LAPSE_DEAD              no          no     no        no    yes      -
+ask to post them again        pub lapse.resend.forward-orders                  no          no     no        yes   yes      -
+                              pub lapse.resend.FORWARD.forward-orders          no          no     no        yes   yes      -
+be asked for it               sub lapse.resend.*                               no          no     yes       no    yes      -
+list the consumers            pub $JS.API.CONSUMER.LIST.LAPSE_EVENTS           no          no     no        yes   yes      -
+                              pub $JS.FORWARD.API.CONSUMER.LIST.LAPSE_EVENTS   no          no     no        yes   yes      -
+                              pub $JS.READERS.API.CONSUMER.LIST.LAPSE_EVENTS   no          no     no        yes   yes      -
 look at the log               pub $JS.API.STREAM.INFO.LAPSE_LOG                no          no     no        yes   yes      -
 consume the log               pub $JS.API.CONSUMER.CREATE.LAPSE_LOG.c          no          no     no        yes   yes      -
                               pub $JS.API.CONSUMER.MSG.NEXT.LAPSE_LOG.c        no          no     no        yes   yes      -

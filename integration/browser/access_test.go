@@ -65,8 +65,9 @@ func (r *rig) keyboard(t *testing.T) {
 	}
 	b.tabTo("#touch")
 	b.enter()
-	b.tabTo("#delete-confirm")
-	b.press("key")
+	b.tabTo("#delete-ask summary")
+	b.press(kb.Enter)
+	b.tabTo("#delete")
 	b.enter()
 	b.untilText("#notice", "eleted")
 }
@@ -100,8 +101,8 @@ func (r *rig) plain(t *testing.T) {
 	b.click("#forecast summary")
 	b.untilText("#forecast tbody", ":")
 	b.clickTo(`tr[data-id="1"] a`)
-	b.typeIn("#delete-confirm", "1")
-	b.clickTo("#delete-form button")
+	b.click("#delete-ask summary")
+	b.clickTo("#delete")
 	b.untilText("#notice", "eleted")
 	expire(t, c, "2")
 	b.open("/console/live?collection=plain")

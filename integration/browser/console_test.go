@@ -25,6 +25,7 @@ func TestConsole(t *testing.T) {
 			"documents": r.documents, "expiry": r.expiry, "conflict": r.conflict, "hostile": r.hostile,
 			"overview": r.overview, "many": r.many, "configure": r.configure, "drop": r.drop, "live": r.live,
 			"keyboard": r.keyboard, "plain": r.plain, "signIn": r.signIn, "demo": r.demo,
+			"changes": r.changes, "leave": r.leave, "consumers": r.consumers,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

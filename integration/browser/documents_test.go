@@ -100,17 +100,11 @@ func (r *rig) documents(t *testing.T) {
 	b.follow("the id", func() { b.press(kb.Enter) })
 	b.untilText("h1", "not there")
 
-	// A delete asks for the id.
+	// A delete asks once more.
 	b.open(pathOf("documents", "42"))
-	b.typeIn("#delete-confirm", "43")
-	b.clickTo("#delete-form button")
-	b.untilText("#delete-error", "42")
-	if typed := b.value("#delete-confirm"); typed != "43" {
-		t.Errorf("what was typed comes back as %q", typed)
-	}
-	b.glance("document-delete-refused")
-	b.typeIn("#delete-confirm", "42")
-	b.clickTo("#delete-form button")
+	b.click("#delete-ask summary")
+	b.glance("document-delete")
+	b.clickTo("#delete")
 	b.untilText("#notice", "eleted")
 	if n := b.count("#documents tr"); n != 0 {
 		t.Errorf("after the delete the list has %d lines", n)
@@ -208,12 +202,11 @@ func (r *rig) conflict(t *testing.T) {
 	second.clickTo("#touch-theirs")
 	second.untilText("#body", `"by": "fourth"`)
 	put(t, c, "plan", document{"by": "fifth"})
-	second.typeIn("#delete-confirm", "plan")
-	second.clickTo("#delete-form button")
+	second.click("#delete-ask summary")
+	second.clickTo("#delete")
 	second.untilText("h1", "Conflict on plan")
 	second.glance("conflict-delete")
-	second.typeIn("#delete-confirm", "plan")
-	second.clickTo("main button.destroy")
+	second.clickTo("#delete-theirs")
 	second.untilText("#notice", "eleted")
 
 	// Somebody creates a document that has just been created.

@@ -92,6 +92,14 @@ func (r *rig) live(t *testing.T) {
 	b.inspect("live-ids")
 	b.open("/console/live?collection=ticks")
 
+	// The rate is right at once.
+	harness.Until(t, harness.Limit, "the page begins with the rate", b.once(func() bool {
+		expire(t, ticks, "s", "u", "v")
+		b.open("/console/live?collection=ticks")
+		b.untilText("#pace", "a second")
+		return b.text("#pace") != "0.0 a second"
+	}))
+
 	// Warnings.
 	b.clickTo(`nav[aria-label="What to follow"] a[href*="warnings"]`)
 	b.untilText("#connection", "Live")
@@ -117,6 +125,57 @@ func (r *rig) live(t *testing.T) {
 	b.untilText("h1", "Rejected")
 	b.untilText(".state", "400: ttl 0 is not valid")
 	b.glance("rejection")
+}
+
+// changes: what is written while a person looks is shown, with what it did.
+func (r *rig) changes(t *testing.T) {
+	b := r.tab(t)
+	c, err := client.Open[document](r.client, "changing")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Configure(t.Context(), client.Config{DefaultTTL: client.Never, Changes: true}); err != nil {
+		t.Fatal(err)
+	}
+	put(t, c, "first", document{"n": 1})
+	b.open("/console/live?collection=changing")
+	b.clickTo(`nav[aria-label="What to follow"] a[href*="changes"]`)
+	b.untilText("#messages", "first")
+	b.untilText("#connection", "Live")
+	put(t, c, "second", document{"n": 2}, client.TTL(time.Hour))
+	b.untilText("#messages tbody tr", "created")
+	put(t, c, "second", document{"n": 3}, client.TTL(time.Second))
+	b.untilText("#messages", "updated")
+	b.untilText("#messages tbody tr", "expired")
+	if _, err := c.Delete(t.Context(), "first"); err != nil {
+		t.Fatal(err)
+	}
+	b.untilText("#messages tbody tr", "deleted")
+	if got := b.rows(); !slices.Equal(got, []string{"first", "second", "second", "second", "first"}) {
+		t.Errorf("the page shows %v", got)
+	}
+	b.inspect("live-changes")
+	b.open("/console/live?collection=ticks&kind=changes")
+	b.untilText("#no-changes", "does not publish")
+	b.glance("live-no-changes")
+}
+
+// leave: documents that expire leave their list while a person looks; one that was renewed stays.
+func (r *rig) leave(t *testing.T) {
+	c := r.collection(t, "leaving", client.Never)
+	b := r.tab(t)
+	b.expect("status of 404")
+	put(t, c, "stays", document{"n": 0}, client.TTL(time.Hour))
+	for ttl := 2 * time.Second; b.count(`tr[data-id="renewed"]`) == 0; ttl *= 2 { // until they live longer than the page takes
+		for _, id := range []string{"1", "2", "renewed"} {
+			put(t, c, id, document{"n": 1}, client.TTL(ttl))
+		}
+		b.open("/console/collections/leaving")
+	}
+	put(t, c, "renewed", document{"n": 2}, client.TTL(time.Hour))
+	b.until("those that have expired leave", `!document.querySelector('tr[data-id="1"], tr[data-id="2"]')`)
+	b.untilText(`tr[data-id="renewed"]`, "in 59 min")
+	b.untilText(`tr[data-id="stays"]`, "in 59 min")
 }
 
 // killed: lapse is killed and started again; the pages say so, go on by themselves, and miss

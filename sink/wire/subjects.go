@@ -195,6 +195,9 @@ func (p Prefix) Dead(durable, document string) string {
 	return string(p) + ".dead." + durable + "." + document
 }
 
+// Resend is the subject on which a process that forwards under a durable name is asked to post its dead letters again.
+func (p Prefix) Resend(durable string) string { return string(p) + ".resend." + durable }
+
 // MembersBucket is the name of the key-value bucket of the processes that serve
 // this prefix, and of the lease of each shard.
 func (p Prefix) MembersBucket() string { return strings.ToUpper(string(p)) + "_MEMBERS" }

@@ -156,13 +156,6 @@ func (v *visit) replaceDocument(path, match, etag string) error {
 }
 
 func (v *visit) deleteDocument(path, match string) error {
-	if text := v.confirmed(v.id); text != "" && v.grant.Write {
-		doc, err := v.api.Get(v.collection, v.id)
-		if err != nil {
-			return err
-		}
-		return v.showDocument(http.StatusBadRequest, doc, text)
-	}
 	a, err := v.write(http.MethodDelete, path, nil, "If-Match", match)
 	if statusOf(err) == http.StatusPreconditionFailed {
 		return v.showConflict(conflictData{Action: actionDelete})

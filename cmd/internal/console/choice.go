@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"net/url"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
 )
@@ -20,8 +20,6 @@ const (
 	after = "after" // a number of seconds
 )
 
-const yes, no = "yes", "no"
-
 // Choice is what the form says.
 type Choice struct {
 	Mode     string
@@ -30,15 +28,14 @@ type Choice struct {
 	Error    string // what is wrong with After; empty if nothing is
 	TTL      *int32 // as in a configuration
 
-	// The other properties, as they were typed, and what is wrong with them.
-	Min, Max, Warn string
-	Slide          bool
-	MoreError      string
-	more           wire.Config // these properties alone
+	Fields []field     // the other properties, as they were typed
+	more   wire.Config // these properties alone
 }
 
 // wrong reports whether something that was typed is not valid.
-func (c Choice) wrong() bool { return c.Error != "" || c.MoreError != "" }
+func (c Choice) wrong() bool {
+	return c.Error != "" || slices.ContainsFunc(c.Fields, func(f field) bool { return f.Error != "" })
+}
 
 // choiceMade reports whether somebody has chosen anything in a form.
 func choiceMade(form url.Values) bool { return form.Has("mode") }
@@ -72,51 +69,20 @@ func readChoice(form url.Values, now wire.Config) Choice {
 // readMore reads the properties beside the default and the index; the present ones if the form does
 // not have them.
 func (c *Choice) readMore(form url.Values, now wire.Config) {
-	if !form.Has("slide") {
-		c.showMore(now)
+	if form.Has(moreField) {
+		c.Fields, c.more = readFields(form, now)
 		return
 	}
-	c.Min, c.Max, c.Warn = strings.TrimSpace(form.Get("min")), strings.TrimSpace(form.Get("max")), strings.TrimSpace(form.Get("warn"))
-	c.Slide = form.Get("slide") == yes
-	c.more = wire.Config{SlideOnRead: c.Slide, EventBody: now.EventBody, Changes: now.Changes}
-	read := func(text string) int32 {
-		n, ok := seconds(strings.TrimSpace(text))
-		if !ok || n < 1 || n > ttlrules.MaxSeconds {
-			c.MoreError = fmt.Sprintf("%s is not valid: use a whole number of seconds from 1 to %d, a duration such as 90s, 2h or 7d, or nothing", wire.Quote(text), ttlrules.MaxSeconds)
-		}
-		return int32(n)
-	}
-	if c.Min != "" {
-		c.more.MinTTL = read(c.Min)
-	}
-	if c.Max != "" {
-		c.more.MaxTTL = read(c.Max)
-	}
-	if c.Warn != "" {
-		for one := range strings.SplitSeq(c.Warn, ",") {
-			c.more.WarnBefore = append(c.more.WarnBefore, read(one))
-		}
-	}
+	c.Fields, c.more = fieldsOf(now), othersOf(now)
 }
 
-// showMore shows these properties of a configuration.
-func (c *Choice) showMore(config wire.Config) {
-	c.more = wire.Config{MinTTL: config.MinTTL, MaxTTL: config.MaxTTL, WarnBefore: config.WarnBefore, SlideOnRead: config.SlideOnRead, EventBody: config.EventBody, Changes: config.Changes}
-	for _, limit := range []struct {
-		to *string
-		n  int32
-	}{{&c.Min, config.MinTTL}, {&c.Max, config.MaxTTL}} {
-		if limit.n != 0 {
-			*limit.to = strconv.Itoa(int(limit.n))
-		}
-	}
-	c.Warn, c.Slide = output.Durations(config.WarnBefore), config.SlideOnRead
-}
+// moreField is a hidden field of a form that has the other properties: an empty one is sent as nothing.
+const moreField = "more"
 
 // choiceOf is the choice that leads to a configuration.
 func choiceOf(config wire.Config) Choice {
 	c := Choice{Mode: off, Indexing: config.IndexingMode, TTL: config.DefaultTTL}
-	c.showMore(config)
+	c.Fields, c.more = fieldsOf(config), othersOf(config)
 	switch ttl := config.DefaultTTL; {
 	case ttl == nil:
 	case *ttl == int32(ttlrules.NoDefault):
@@ -140,15 +106,11 @@ func pointer(n int32) *int32 { return &n }
 
 // Parameters are the parameters of a path that lead to the same choice.
 func (c Choice) Parameters() []string {
-	return []string{"mode", c.Mode, "after", c.After, "indexing", string(c.Indexing), "min", c.Min, "max", c.Max, "warn", c.Warn, "slide", c.Slides()}
-}
-
-// Slides is whether a read touches a document, as the form has it.
-func (c Choice) Slides() string {
-	if c.Slide {
-		return yes
+	parameters := []string{"mode", c.Mode, "after", c.After, "indexing", string(c.Indexing), moreField, yes}
+	for _, f := range c.Fields {
+		parameters = append(parameters, f.Name, f.Value)
 	}
-	return no
+	return parameters
 }
 
 // limits are the limits of the TTL, as parameters of a forecast.

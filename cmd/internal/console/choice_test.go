@@ -2,6 +2,7 @@ package console
 
 import (
 	"net/url"
+	"reflect"
 	"testing"
 
 	"github.com/seed18712806/lapse/sink/wire"
@@ -43,16 +44,57 @@ func TestRead(t *testing.T) {
 	if kept := readChoice(url.Values{"mode": {after}, "after": {"1h"}}, limited); !kept.Same(limited) {
 		t.Errorf("a form without the limits: %+v", kept)
 	}
-	more := url.Values{"mode": {after}, "after": {"1h"}, "min": {"1m"}, "max": {""}, "warn": {"5m, 60"}, "slide": {yes}}
+	more := url.Values{moreField: {yes}, "mode": {after}, "after": {"1h"}, "min": {"1m"}, "max": {""}, "warn": {"5m, 60"}, "slide": {yes}}
 	if got := readChoice(more, limited).Config(); got.MinTTL != 60 || got.MaxTTL != 0 || len(got.WarnBefore) != 2 || got.WarnBefore[1] != 60 || !got.SlideOnRead || got.EventBody == nil {
 		t.Errorf("%+v", got)
 	}
 	more.Set("warn", "soon")
-	if got := readChoice(more, limited); got.MoreError == "" || !got.wrong() {
+	if got := readChoice(more, limited); !got.wrong() {
 		t.Errorf("%+v", got)
+	}
+	for name, values := range map[string]map[string]bool{
+		"min": {"": true, "90s": true, "0": false, "-1": false}, "warn": {"": true, "1h, 5m": true, "1h,,5m": false, ",": false},
+		"body": {yes: true, no: true}, "changes": {yes: true, no: true}, "slide": {yes: true, no: true},
+	} {
+		for value, valid := range values {
+			form := url.Values{moreField: {yes}, "mode": {off}, name: {value}}
+			got := readChoice(form, now)
+			if got.wrong() == valid {
+				t.Errorf("%s %q: %+v", name, value, got)
+			}
+			if again := readChoice(formOf(got), now); valid && !reflect.DeepEqual(again.Config(), got.Config()) {
+				t.Errorf("%s %q: %+v leads to %+v", name, value, got, again)
+			}
+		}
+	}
+	without, with := false, true
+	for _, c := range []struct {
+		now  *bool
+		form string
+		want *bool
+	}{{nil, yes, nil}, {nil, no, &without}, {&with, yes, &with}, {&with, no, &without}, {&without, yes, nil}, {&without, no, &without}, {&without, "", &without}} {
+		form := url.Values{moreField: {yes}, "mode": {none}}
+		if c.form != "" {
+			form.Set("body", c.form)
+		}
+		if got := readChoice(form, wire.Config{EventBody: c.now}).Config().EventBody; !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%+v: %v", c, got)
+		}
 	}
 	never := wire.Config{IndexingMode: wire.Consistent} // it was never configured: to turn TTL off is a change
 	if readChoice(url.Values{"mode": {off}}, never).Same(never) {
 		t.Error("there would be nothing to save")
 	}
+}
+
+// formOf is the form that the parameters of a choice make.
+func formOf(c Choice) url.Values {
+	form := url.Values{}
+	pairs := c.Parameters()
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			form.Set(pairs[i], pairs[i+1])
+		}
+	}
+	return form
 }

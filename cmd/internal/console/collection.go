@@ -11,28 +11,11 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// ahead is how far a forecast looks, and in how many buckets.
-type ahead struct {
-	Name, Text string // in the path, and for people
-	buckets    int
-}
-
-var aheads = []ahead{{"1h", "1 hour", 60}, {"24h", "24 hours", 48}, {"30d", "30 days", 60}}
-
-// ahead is the one that the path names, or the first.
-func (v *visit) ahead() ahead {
-	for _, a := range aheads {
-		if a.Name == v.r.URL.Query().Get("within") {
-			return a
-		}
-	}
-	return aheads[0]
-}
-
 // forecast is a chart of a collection's future, or why there is none.
 type forecast struct {
 	Chart
 	Missing     string
+	Later       int64 // documents that expire behind the chart
 	AtOnce      int64 // documents that another default would expire at once
 	Outside     int64 // documents that do not keep to the limits; OutsideMore: at least
 	OutsideMore bool
@@ -41,6 +24,7 @@ type forecast struct {
 type collectionData struct {
 	Name      string
 	Config    wire.Config
+	Settings  []field
 	Exists    bool // it is configured, or has documents; true also where that is not known
 	Count     *wire.CountReply
 	Missing   string // why there is no count
@@ -85,11 +69,12 @@ func collection(v *visit) error { return v.showCollection(http.StatusOK, "") }
 // showCollection shows a collection. dropError is why the name that was typed to drop it was not
 // right.
 func (v *visit) showCollection(status int, dropError string) error {
-	within := v.ahead()
+	within, offered := v.ahead("")
 	data := collectionData{Name: v.collection, Within: within.Text, DropError: dropError, Typed: v.r.PostForm.Get("confirm"), Once: once()}
 	if err := v.api.Read(apiCollectionPath(v.collection), &data.Config); err != nil {
 		return err
 	}
+	data.Settings = fieldsOf(data.Config)
 	var count wire.CountReply
 	if err := v.api.Read(apiCollectionPath(v.collection, "count"), &count); err != nil {
 		data.Missing = err.Error()
@@ -97,13 +82,14 @@ func (v *visit) showCollection(status int, dropError string) error {
 		data.Count = &count
 	}
 	data.Exists = data.Config.Etag != 0 || data.Count == nil || count.Live+count.Expired > 0
-	for _, a := range aheads {
+	for _, a := range offered {
 		data.Aheads = append(data.Aheads, link{a.Text, with(collectionHref(v.collection), "within", a.Name), a == within})
 	}
 	now, missing := v.forecast(within, "")
 	data.Forecast = forecast{Missing: missing}
 	if now != nil {
 		data.Forecast.Chart = newChart(now.Buckets, mostOf(now.Buckets))
+		data.Forecast.Later = v.later(data.Forecast.Chart, "")
 	}
 	data.History, data.Counted = v.c.figures.liveHistory(time.Now(), v.collection), mostCounted
 	if v.r.Header.Get("Lapse-Refresh") == "" { // the script does not refresh them

@@ -45,8 +45,7 @@ func (v *visit) showConfigure(status int, data *configureData) error {
 
 // preview is the effect of a choice. It changes nothing.
 func (v *visit) preview(form url.Values) (*configureData, error) {
-	within := v.ahead()
-	data := &configureData{Name: v.collection, Within: within.Text, Once: once()}
+	data := &configureData{Name: v.collection, Once: once()}
 	if err := v.api.Read(apiCollectionPath(v.collection), &data.Now); err != nil {
 		return nil, err
 	}
@@ -60,7 +59,9 @@ func (v *visit) preview(form url.Values) (*configureData, error) {
 		data.Text = "This is the present configuration: there is nothing to save."
 		return data, nil
 	}
-	for _, a := range aheads {
+	within, offered := v.ahead("", data.Choice.Default())
+	data.Within = within.Text
+	for _, a := range offered {
 		href := with(collectionHref(v.collection, "configure"), append(data.Choice.Parameters(), "within", a.Name)...)
 		data.Aheads = append(data.Aheads, link{a.Text, href, a == within})
 	}
@@ -76,9 +77,11 @@ func (v *visit) preview(form url.Values) (*configureData, error) {
 	}
 	if today != nil {
 		data.Today.Chart = newChart(today.Buckets, most)
+		data.Today.Later = v.later(data.Today.Chart, "")
 	}
 	if then != nil {
 		data.Then.Chart = newChart(then.Buckets, most)
+		data.Then.Later = v.later(data.Then.Chart, data.Choice.Default())
 		if then.AtOnce != nil {
 			data.Then.AtOnce = *then.AtOnce
 		}

@@ -31,8 +31,10 @@ type Options struct {
 	Tokens  *access.Tokens // those of the API; nil if none are needed
 	Events  *live.Hub
 	Status  func(context.Context) (client.Status, error)
-	Ready   func() (role string, problems health.Problems) // of this process
-	Metrics prometheus.Gatherer
+	// Consumers reads the consumers of the events.
+	Consumers *Consuming
+	Ready     func() (role string, problems health.Problems) // of this process
+	Metrics   prometheus.Gatherer
 	// Collections reads the first collections, with the number of their documents.
 	Collections func(ctx context.Context, most int) (wire.CollectionsReply, error)
 	// MaxBody is the most bytes that a document has.
@@ -96,6 +98,7 @@ type visit struct {
 	collection string // empty if the path has none
 	id         string
 	now        wire.Time
+	counted    map[string]int64 // what expires, by range and default, as far as it was asked for
 }
 
 // policy allows what the pages need, and nothing from elsewhere.
@@ -190,7 +193,7 @@ func (v *visit) page(title, active string, data any, crumbs ...view.Crumb) view.
 		Title: title, Active: active, Crumbs: crumbs, Data: data,
 		Notice: notices[v.r.URL.Query().Get("done")], Warned: v.r.URL.Query().Get("warned") == ttlIsOff, Now: v.now,
 		Version: v.c.opts.Version, Prefix: v.c.opts.Prefix,
-		SignedIn: v.api.Token != "", ReadOnly: !v.grant.Write, Write: v.grant.Write && first == "", First: first, Domain: domain, Healthy: problems == nil, Sent: v.r.Method == http.MethodPost,
+		SignedIn: v.api.Token != "", All: v.grant.All(), ReadOnly: !v.grant.Write, Write: v.grant.Write && first == "", First: first, Domain: domain, Healthy: problems == nil, Sent: v.r.Method == http.MethodPost,
 	}
 }
 
@@ -249,6 +252,7 @@ var notices = map[string]string{
 	"configured": "The configuration was saved. It counts from now on, for existing documents too.",
 	"same":       "The collection has this configuration.",
 	"examples":   "The examples were made. Look at them expire, here and under Live.",
+	"resent":     "The forwarder posts its dead letters again now. Those that the receiver takes go from this page.",
 	"dropped":    "The collection was dropped. What had expired before still gets its event.",
 	"repeated":   "This was sent before, and counts once. Here is how it is now.",
 	"signed-out": "You are signed out.",

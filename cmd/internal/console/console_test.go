@@ -13,7 +13,7 @@ import (
 func TestConsole(t *testing.T) {
 	r := start(t)
 	for name, test := range map[string]func(*testing.T, *rig){
-		"overview": testOverview, "configure": testConfigure, "drop": testDrop, "document": testDocument, "edit": testEdit, "clock": testClock, "due": testDue,
+		"overview": testOverview, "configure": testConfigure, "drop": testDrop, "document": testDocument, "edit": testEdit, "clock": testClock, "due": testDue, "changes": testChanges,
 		"conflicts": testConflicts, "twice": testTwice, "hostile": testHostile, "pages": testPages, "lists": testLists, "live": testLive,
 		"system": testSystem, "elsewhere": testElsewhere, "not found": testNotFound, "paths": testPaths,
 	} {
@@ -109,6 +109,11 @@ func testConfigure(t *testing.T, r *rig) {
 	if config, err := r.Config(t.Context(), "kept"); err != nil || config.MinTTL != 30 || config.MaxTTL != 3600 || len(config.WarnBefore) != 2 || !config.SlideOnRead || !config.Changes {
 		t.Errorf("%+v, %v", config, err)
 	}
+	kept("consistent 120", "body", "no", "changes", "no", "slide", "no")
+	if config, err := r.Config(t.Context(), "kept"); err != nil || config.EventBody == nil || *config.EventBody || config.Changes || config.SlideOnRead || config.MinTTL != 30 {
+		t.Errorf("%+v, %v", config, err)
+	}
+	p = b.get("/console/collections/kept").want(200, "Shortest TTL 30 s", "Longest TTL 3,600 s (1 h)", "Warnings 20 s, 10 s before", "Events have the document no", "Publishes changes no")
 	b.get("/console/collections/kept/configure").send("configure-form", "warn", "soon").want(400, "is not valid: use a whole number of seconds")
 	// lapse refuses this one, and says why.
 	b.get(form[0]).send("configure-form", "mode", "after", "after", "60", "indexing", "none").send("save-form").want(400, "indexingMode")
@@ -161,7 +166,7 @@ func testDocument(t *testing.T, r *rig) {
 	if whole.text != body || whole.Header.Get("Content-Type") != "application/json" || whole.Header.Get("ETag") != `"`+etag+`"` {
 		t.Errorf("bytes: %q %v", whole.text, whole.Header)
 	}
-	b.get("/console/collections/shown/new").send("edit-form", "id", "/", "body", "{}").want(200, "was created").send("delete-form", "confirm", "/").want(200, "was deleted")
+	b.get("/console/collections/shown/new").send("edit-form", "id", "/", "body", "{}").want(200, "was created").send("delete-form").want(200, "was deleted")
 	b.get("/console/collections/shown/documents/").want(400, "The id is empty")
 	head := b.do("HEAD", href[0], nil)
 	if head.StatusCode != 200 || head.Header.Get("ETag") != `"`+etag+`"` || head.Header.Get("Lapse-Expires-At") == "" {
@@ -171,17 +176,13 @@ func testDocument(t *testing.T, r *rig) {
 	if r.body("shown", "a b/c?d#e") != body {
 		t.Error("the touch has changed the document")
 	}
-	wrong := b.get(href[0]).send("delete-form", "confirm", "a b").want(400)
-	if got := wrong.element("delete-error"); !strings.Contains(got, "a b/c?d#e") {
-		t.Errorf("the reason is %q", got)
-	}
-	b.get(href[0]).send("delete-form", "confirm", "a b/c?d#e").want(200, "was deleted")
+	b.get(href[0]).send("delete-form").want(200, "was deleted")
 	b.get(href[0]).want(404, "This document is not there")
 	for _, id := range []string{".", "..", "/", "...", "%2e", "ä ☃", "\x01\u202e", strings.Repeat("x", 255), "//", "documents", "a+b&c=d;e"} {
 		r.put("shown", id, `{"x":1}`)
 		p := b.get("/console/collections/shown").send("find-id", "id", id).want(200)
 		p.send("touch").want(200, "was touched")
-		b.get(p.form("touch").action).send("delete-form", "confirm", id).want(200, "was deleted")
+		b.get(p.form("touch").action).send("delete-form").want(200, "was deleted")
 		if r.body("shown", id) != "" {
 			t.Errorf("%q is still there", id)
 		}
@@ -262,9 +263,8 @@ func testConflicts(t *testing.T, r *rig) {
 
 	p = seen.send("touch").want(412, "You wanted to touch it")
 	p.send("touch-theirs").want(200, "was touched")
-	p = seen.send("delete-form", "confirm", "1").want(412, "You wanted to delete it", `{"who":"me"}`)
-	p.send("delete-confirm", "confirm", "no").want(400)
-	p.send("delete-confirm", "confirm", "1").want(200, "was deleted")
+	p = seen.send("delete-form").want(412, "You wanted to delete it", `{"who":"me"}`)
+	p.send("delete-theirs").want(200, "was deleted")
 
 	p = edit.send("edit-form", "body", `{"who":"me again"}`).want(412, "The document is gone")
 	p.send("mine-form").want(200)
@@ -279,7 +279,7 @@ func testConflicts(t *testing.T, r *rig) {
 	seen = b.get(at)
 	r.write("lapse.write.delete.shared.1", "")
 	seen.send("touch").want(404, "This document is not there")
-	seen.send("delete-form", "confirm", "1").want(404, "This document is not there")
+	seen.send("delete-form").want(404, "This document is not there")
 }
 
 // testTwice: a form that is sent twice, as by a double click, counts once, and the second answer
@@ -307,7 +307,7 @@ func testTwice(t *testing.T, r *rig) {
 	}
 	p = b.get("/console/collections/twice/documents/1")
 	for range 2 {
-		p.send("delete-form", "confirm", "1").want(200, "There are no live documents")
+		p.send("delete-form").want(200, "There are no live documents")
 	}
 }
 
@@ -332,8 +332,7 @@ func testHostile(t *testing.T, r *rig) {
 	r.put("hostile", id, body+" ")
 	p := edit.send("edit-form", "body", body+"\n").want(412).without("<script>")
 	p.send("mine-form").want(200)
-	b.get(at).send("delete-form", "confirm", "<script>").want(400).without("<script>")
-	b.get(at).send("delete-form", "confirm", id).want(200, "was deleted")
+	b.get(at).send("delete-form").want(200, "was deleted")
 	b.get("/console/sign-in?next=https://example.com/").want(200, "Overview")
 }
 
@@ -368,12 +367,28 @@ func testPages(t *testing.T, r *rig) {
 	}
 	for _, within := range []string{"1h", "24h", "30d", "nonsense"} {
 		p := b.get("/console/collections/many?within="+within).want(200, "What will expire")
-		want := within != "1h" && within != "nonsense"
+		want := within != "1h"
 		if got := strings.Contains(p.words, "130 documents expire within"); got != want {
 			t.Errorf("%s: %v: %s", within, got, p.words)
 		}
 	}
 	b.get("/console/collections/many?after=nonsense").want(400, "continuation")
+
+	// The range follows from the data: a few that live much longer do not matter.
+	b.get("/console/collections/many").want(200, "130 documents expire within 6 hours", "24 hours", "30 days")
+	r.put("many", "long", `{"ttl":8640000}`)
+	b.get("/console/collections/many").want(200, "130 documents expire within 6 hours", "; 1 more later.")
+	b.get("/console/collections/many?within=1h").want(200, "nothing expires within 1 hour; 131 documents expire later.")
+	r.configure("shortly", `{"defaultTtl":604800}`)
+	b.get("/console/collections/shortly").want(200, "nothing expires within 1 hour.")
+	r.put("shortly", "1", `{}`)
+	p := b.get("/console/collections/shortly").want(200, "1 document expires within 7 days")
+	if got := p.hrefs("7 days"); len(got) != 1 {
+		t.Errorf("the range is offered %d times", len(got))
+	}
+	form := b.get("/console/collections/shortly/configure")
+	form.send("configure-form", "mode", "after", "after", "300d").want(200, "Then: 1 document expires within 1 year", "Today: 1 document expires within 1 year")
+	form.send("configure-form", "mode", "after", "after", "68y").want(400)
 }
 
 func testSystem(t *testing.T, r *rig) {

@@ -7,7 +7,8 @@
 //
 // The console reads and writes by the HTTP API, in this process (gateway.go), with the token of the
 // person who is signed in. So the API decides what a token may do, checks conditions, limits and
-// counts. The console itself decides only what it shows. A cookie keeps the token (session.go): the
+// counts. Only the state of the system and the consumers are not from the API: the console asks NATS for these. The console
+// itself decides only what it shows. A cookie keeps the token (session.go): the
 // server keeps nothing, and the token counts as long as the file of tokens has it.
 //
 // A request passes through these files:
@@ -20,7 +21,8 @@
 //	configure.go   the configuration, as a person chooses it (choice.go), with a preview; the drop
 //	document.go    one document
 //	change.go      create, edit, touch and delete; and a conflict
-//	live.go        live events, due messages, warnings and rejections
+//	live.go        live events, due messages, warnings, rejections and changes
+//	consumers.go   durable consumers, and dead letters
 //	system.go      processes, shards and streams
 //	failure.go     the page for what failed
 package console

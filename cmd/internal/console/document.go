@@ -27,8 +27,6 @@ type documentData struct {
 	Edit           string // the path of the form
 	Bytes          string // the path of the bytes as they are
 	Events         string // the path of the live page of the collection
-	DeleteError    string
-	Typed          string // what was typed in place of the id
 	Once           string
 }
 
@@ -57,21 +55,20 @@ func document(v *visit) error {
 		}
 		return v.showEdit(http.StatusOK, editData{Etag: doc.Etag, Body: string(doc.Body), Clock: clockOf(doc)})
 	}
-	return v.showDocument(http.StatusOK, doc, "")
+	return v.showDocument(doc)
 }
 
-// showDocument shows a document. deleteError is why the id that was typed to delete it was not
-// right.
-func (v *visit) showDocument(status int, doc *Document, deleteError string) error {
+// showDocument shows a document.
+func (v *visit) showDocument(doc *Document) error {
 	href := documentHref(v.collection, v.id)
 	data := documentData{
 		Collection: v.collection, ID: v.id, Href: href, Stored: doc, View: viewPretty,
-		Edit: with(href, "view", viewEdit), Bytes: with(href, "view", viewBytes), Events: liveHref(v.collection), DeleteError: deleteError, Typed: v.r.PostForm.Get("confirm"), Once: once(),
+		Edit: with(href, "view", viewEdit), Bytes: with(href, "view", viewBytes), Events: liveHref(v.collection), Once: once(),
 	}
 	if v.r.URL.Query().Get("view") == viewRaw {
 		data.View = viewRaw
 	}
 	data.Views = []link{{"Pretty", href, data.View == viewPretty}, {"Raw", with(href, "view", viewRaw), data.View == viewRaw}}
 	data.Text = newText(doc.Body, data.View == viewPretty)
-	return v.show(status, "document", v.page(view.Visible(v.id), "overview", data, v.crumbs()...))
+	return v.show(http.StatusOK, "document", v.page(view.Visible(v.id), "overview", data, v.crumbs()...))
 }

@@ -33,6 +33,7 @@ var advice = map[string]string{
 	access.TooLarge:           "Make it smaller, send it over the API, or raise max_payload of the NATS server. Nothing was changed.",
 	access.WrongHost:          "Open the console at 127.0.0.1 or localhost.",
 	access.OtherRegion:        "Change it in the console at that address. Here you see it a moment later. Nothing was changed.",
+	noForwarder:               "Start lapse forward under this name and try again, or run it once with --resend. Nothing was changed.",
 	access.Internal:           "The log of lapse has more about it. Try again; if it stays, look at what is unhealthy on the overview.",
 	access.Unavailable:        "The overview says what is unhealthy. lapse goes on by itself once the reason is gone: then reload this page.",
 	access.OutcomeUnknown:     "The change may have taken effect, or may still do so. Look at what is there now, or reload this page within 2 minutes (--duplicate-window): it counts once.",

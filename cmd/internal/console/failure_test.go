@@ -141,7 +141,8 @@ func TestFailures(t *testing.T) {
 	f.want(f.do("POST", collection+"/configure", choice), 303)
 }
 
-// TestCost: a page asks only for what it shows.
+// TestCost: a page asks only for what it shows. A forecast takes one more read, of how many documents expire at all; the
+// range takes up to four if some do.
 func TestCost(t *testing.T) {
 	f := newFake(t, nil, nil, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("ETag", `"7"`)
@@ -150,10 +151,17 @@ func TestCost(t *testing.T) {
 	for _, c := range []struct {
 		path string
 		want int
-	}{{"/", 1}, {"/console/collections/a", 4}, {"/console/collections/a/configure", 1}, {"/console/collections/a/configure?mode=none", 3}, {"/console/collections/a/new", 0}, {"/console/collections/a/documents/1", 1}, {"/console/system", 0}, {"/nothing", 0}} {
+	}{{"/", 1}, {"/console/collections/a", 5}, {"/console/collections/a/configure", 1}, {"/console/collections/a/configure?mode=none", 5}, {"/console/collections/a/new", 0}, {"/console/collections/a/documents/1", 1}, {"/console/system", 0}, {"/nothing", 0}} {
 		if f.do("GET", c.path, nil); len(f.asked) != c.want {
 			t.Errorf("%s: %q, want %d", c.path, f.asked, c.want)
 		}
+	}
+	expires := newFake(t, nil, nil, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"buckets":[{"count":3}]}`)) })
+	if expires.do("GET", "/console/collections/a", nil); len(expires.asked) > 5+4 {
+		t.Errorf("the range costs %q", expires.asked)
+	}
+	if expires.do("GET", "/console/collections/a?within=1h", nil); len(expires.asked) != 5 {
+		t.Errorf("a range that is named costs %q", expires.asked)
 	}
 	for _, c := range []struct {
 		path string

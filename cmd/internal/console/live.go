@@ -30,6 +30,7 @@ type liveData struct {
 	Collection string
 	IDs        string // what the ids begin with
 	Error      string // what is wrong with the collection
+	NoChanges  bool   // the collection does not publish its changes
 	Missing    string // why the last messages cannot be shown
 	Messages   []message
 	Stream     string // the path of the event stream
@@ -38,13 +39,16 @@ type liveData struct {
 	Figures    Figures
 }
 
-// message is an expiry event, a due message, a warning or a rejection, for people.
+// message is an expiry event, a due message, a warning, a rejection or a change, for people.
 type message struct {
 	Seq        uint64
+	At         wire.Time       // when it happened
+	What       string          // created, updated, deleted, dropped, expired or due, among changes
 	Event      wire.Event      // of a due message or a warning: what it shares with an event
 	Due        *wire.Due       // nil of others
 	Warning    *wire.Expiring  // nil of others
 	Rejection  *live.Rejection // nil of others
+	Change     *wire.Change    // nil of others
 	Collection string
 	ID         string
 	Href       string // of the page of the message
@@ -54,12 +58,15 @@ type message struct {
 }
 
 // kinds are what a request calls the kinds of messages; others are expiry events.
-var kinds = map[string]live.Kind{"due": live.Due, "warnings": live.Expiring, "rejections": live.Rejected}
+var kinds = map[string]live.Kind{"due": live.Due, "warnings": live.Expiring, "rejections": live.Rejected, "changes": live.Changed}
 
 // topic reads what the request is about. A token that is not for all collections must name one.
 func (v *visit) topic() (t live.Request, err error) {
 	query := v.r.URL.Query()
 	t = live.Request{Kind: cmp.Or(kinds[query.Get("kind")], live.Expired), Collection: strings.TrimSpace(query.Get("collection"))}
+	if t.Collection == "" && t.Kind == live.Changed {
+		return t, access.BadRequest("changes are those of a collection: name one that publishes its changes")
+	}
 	if t.Collection == "" && v.grant.All() {
 		return t, nil
 	}
@@ -76,7 +83,7 @@ func livePage(v *visit) error {
 	topic, err := v.topic()
 	data := liveData{Figures: v.c.figures.Now(), Kind: topic.Kind, Collection: topic.Collection, IDs: v.r.URL.Query().Get("ids")}
 	here := root + "live"
-	for _, k := range []struct{ text, query string }{{"Expired", ""}, {"Due", "due"}, {"Expiring", "warnings"}, {"Rejected", "rejections"}} {
+	for _, k := range []struct{ text, query string }{{"Expired", ""}, {"Due", "due"}, {"Expiring", "warnings"}, {"Rejected", "rejections"}, {"Changed", "changes"}} {
 		is := cmp.Or(kinds[k.query], live.Expired) == topic.Kind
 		if is {
 			data.Query = k.query
@@ -89,13 +96,25 @@ func livePage(v *visit) error {
 		if status = statusOf(err); topic.Collection == "" {
 			status = http.StatusOK // nothing is wrong with the request yet
 		}
-	} else {
+	} else if data.NoChanges, err = v.noChanges(topic); err != nil {
+		return err
+	} else if !data.NoChanges {
 		if v.r.Header.Get("Lapse-Refresh") == "" { // the script does not refresh them
 			v.recent(topic, &data)
 		}
 		data.Stream = with(here+"/stream", "collection", topic.Collection, "kind", data.Query)
 	}
 	return v.show(status, "live", v.page("Live", "live", data))
+}
+
+// noChanges reports whether a request is about the changes of a collection that does not publish them.
+func (v *visit) noChanges(topic live.Request) (bool, error) {
+	if topic.Kind != live.Changed {
+		return false, nil
+	}
+	var config wire.Config
+	err := v.api.Read(apiCollectionPath(topic.Collection), &config)
+	return !config.Changes, err
 }
 
 // recent reads the last messages of a topic.
@@ -129,35 +148,73 @@ func (m message) withoutBody() message {
 	if m.Rejection != nil {
 		m.Rejection.Body = ""
 	}
+	if m.Change != nil {
+		m.Change.Document = nil
+	}
 	return m
 }
 
-// message reads a message for people, with the beginning of its document.
+// message reads a message for people, with the beginning of its document. lapse has written it, so it is valid.
 func (v *visit) message(from live.Message) message {
-	m := message{Seq: from.Seq, Collection: from.Collection, Href: root + "live/messages/" + strconv.FormatUint(from.Seq, 10)}
-	if from.Kind == live.Due {
-		m.Due = &wire.Due{}
-		_ = json.Unmarshal(from.Data, m.Due)
-	}
-	if from.Kind == live.Expiring {
-		m.Warning = &wire.Expiring{}
-		_ = json.Unmarshal(from.Data, m.Warning)
-	}
-	if from.Kind != live.Rejected {
-		_ = json.Unmarshal(from.Data, &m.Event) // lapse has written it
-		m.ID, m.Text = m.Event.ID, snippet(m.Event.Document)
-	} else {
+	m := message{Seq: from.Seq, What: from.What(), Collection: from.Collection, Href: root + "live/messages/" + strconv.FormatUint(from.Seq, 10)}
+	switch from.Kind {
+	case live.Rejected:
 		m.Rejection = &live.Rejection{}
 		_ = json.Unmarshal(from.Data, m.Rejection)
-		m.Text = snippet([]byte(m.Rejection.Body))
+		m.At, m.Text = m.Rejection.At, snippet([]byte(m.Rejection.Body))
 		if s := v.c.opts.Prefix.Log(0, 1).ParseSubject(m.Rejection.Subject); s.Kind == wire.SubjectWrite {
 			m.ID, _ = wire.UnescapeID(s.Token)
 		}
+	case live.Changed:
+		m.Change = &wire.Change{}
+		_ = json.Unmarshal(from.Data, m.Change)
+		m.At, m.ID, m.Text = m.Change.Ts, m.Change.ID, snippet(m.Change.Document)
+		switch {
+		case m.Change.Unchanged:
+			m.Text = "(as before)"
+		case m.Change.Omitted:
+			m.Text = "(left out)"
+		}
+	default:
+		m.readEvent(from)
 	}
 	if m.ID != "" {
 		m.Document = documentHref(m.Collection, m.ID)
 	}
 	return m
+}
+
+// readEvent reads an expiry event, a due message or a warning.
+func (m *message) readEvent(from live.Message) {
+	_ = json.Unmarshal(from.Data, &m.Event)
+	m.At, m.ID, m.Text = m.Event.ExpiredAt, m.Event.ID, snippet(m.Event.Document)
+	if m.Event.Omitted {
+		m.Text = "(left out)"
+	}
+	switch from.Kind {
+	case live.Due:
+		m.Due = &wire.Due{}
+		_ = json.Unmarshal(from.Data, m.Due)
+		m.At = m.Due.DueAt
+	case live.Expiring:
+		m.Warning = &wire.Expiring{}
+		_ = json.Unmarshal(from.Data, m.Warning)
+		m.At = m.Warning.At()
+	}
+}
+
+// Title is the heading of the page of a message.
+func (m message) Title() string {
+	name := view.Visible(m.ID)
+	switch {
+	case m.Rejection != nil:
+		return fmt.Sprintf("Rejected message %d", m.Seq)
+	case m.Warning != nil:
+		return "Expiring: " + name
+	case m.Change != nil && m.ID == "":
+		return "Dropped: collection " + m.Collection
+	}
+	return strings.ToUpper(m.What[:1]) + m.What[1:] + ": " + name
 }
 
 // messagePage shows one message, with all of its document.
@@ -176,21 +233,18 @@ func messagePage(v *visit) error {
 	case err != nil:
 		return access.NewProblem(http.StatusServiceUnavailable, access.Unavailable, "the stream of events cannot be read: %s", err)
 	case !ok || !v.grant.Covers(found.Collection): // its name is not for everybody
-		return access.NewProblem(http.StatusNotFound, access.NotFound, "The stream of events has no event, message, warning or rejection %d, or no longer.", seq)
+		return access.NewProblem(http.StatusNotFound, access.NotFound, "The stream of events has no event, message, warning, rejection or change %d, or no longer.", seq)
 	}
 	m := v.message(found)
-	title := "Expired: " + view.Visible(m.ID)
-	if m.Due != nil {
-		title = "Due: " + view.Visible(m.ID)
+	switch {
+	case m.Rejection != nil:
+		m.Whole = newText([]byte(m.Rejection.Body), false)
+	case m.Change != nil:
+		m.Whole = newText(m.Change.Document, true)
+	default:
+		m.Whole = newText(m.Event.Document, true)
 	}
-	if m.Warning != nil {
-		title = "Expiring: " + view.Visible(m.ID)
-	}
-	m.Whole = newText(m.Event.Document, true)
-	if m.Rejection != nil {
-		title, m.Whole = fmt.Sprintf("Rejected message %d", seq), newText([]byte(m.Rejection.Body), false)
-	}
-	return v.show(http.StatusOK, "message", v.page(title, "live", m, view.Crumb{Text: "Live", Href: liveHref(m.Collection)}))
+	return v.show(http.StatusOK, "message", v.page(m.Title(), "live", m, view.Crumb{Text: "Live", Href: liveHref(m.Collection)}))
 }
 
 // liveHref is the path of the live page of a collection; of all collections if it is empty.
@@ -205,9 +259,13 @@ func liveStream(v *visit) error {
 	req := v.r.Clone(v.r.Context())
 	query, asked := v.r.URL.Query(), url.Values{}
 	after := query.Get("after")
-	req.URL = &url.URL{Path: "/v1/rejections"}
-	if topic.Kind != live.Rejected {
-		req.URL.Path = "/v1/events"
+	switch topic.Kind {
+	case live.Rejected:
+		req.URL = &url.URL{Path: "/v1/rejections"}
+	case live.Changed:
+		req.URL = &url.URL{Path: "/v1/changes"}
+	default:
+		req.URL = &url.URL{Path: "/v1/events"}
 		asked.Set("type", string(topic.Kind))
 	}
 	if topic.Collection != "" {

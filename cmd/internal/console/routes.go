@@ -34,6 +34,8 @@ var routes = []route{
 	{method: "GET", path: root + "live", handle: livePage},
 	{method: "GET", path: streamPath, handle: liveStream},
 	{method: "GET", path: root + "live/messages/{seq}", handle: messagePage},
+	{method: "GET", path: root + "consumers", handle: consumersPage},
+	{method: "POST", path: root + "consumers/resend", handle: resendLetters},
 	{method: "GET", path: root + "system", handle: systemPage},
 	{method: "GET", path: signInPath, handle: signInPage, open: true},
 	{method: "POST", path: signInPath, handle: signIn, open: true},

@@ -58,7 +58,7 @@ func TestTokens(t *testing.T) {
 
 	t.Run("nobody", func(t *testing.T) {
 		b := r.browse(t)
-		for _, path := range []string{"/", "/console/collections/orders", "/console/collections/orders/documents/1?view=raw", "/console/live", "/console/system", "/console/collections/orders/new"} {
+		for _, path := range []string{"/", "/console/collections/orders", "/console/collections/orders/documents/1?view=raw", "/console/live", "/console/consumers", "/console/system", "/console/collections/orders/new"} {
 			p := b.do("GET", path, nil)
 			p.want(303)
 			if got, want := p.Header.Get("Location"), "/console/sign-in?next="+url.QueryEscape(path); got != want {
@@ -138,11 +138,15 @@ func TestTokens(t *testing.T) {
 			}
 		}
 		b.get("/console/live").want(200, "Expired documents")
+		b.get("/console/consumers").want(200, "Dead letters").without("resend")
+		b.do("POST", "/console/consumers/resend", url.Values{"name": {"forward-orders"}}).want(403, "can only read")
 	})
 
 	t.Run("some collections", func(t *testing.T) {
 		b := r.signedIn(t, orders)
-		b.get("/").want(200, "orders", "other").without("carts", "Figures of this process", "last hour") // those are of all collections
+		b.get("/console/consumers").want(403, "not for all collections")
+		b.do("POST", "/console/consumers/resend", url.Values{"name": {"forward-orders"}}).want(403, "not for all collections")
+		b.get("/").want(200, "orders", "other").without("carts", "/console/consumers", "Figures of this process", "last hour") // those are of all collections
 		b.get("/console/collections/orders").want(200, "Live 1")
 		for _, path := range []string{"", "/configure", "/documents/1", "/documents/1?view=edit", "/new"} {
 			b.get("/console/collections/carts" + path).want(403).without(`"of"`)

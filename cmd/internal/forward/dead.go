@@ -116,8 +116,17 @@ type Letter struct {
 	Reason string          `json:"reason"`
 	Event  json.RawMessage `json:"event"` // as a CloudEvent
 
+	Text string `json:"-"` // in place of the event, for people: see [Letter.WithoutEvent]
+
 	event    event
 	document string // names it
+}
+
+func newLetter(msg *jetstream.RawStreamMsg) (l Letter, err error) {
+	l = Letter{Seq: msg.Sequence, At: msg.Time, Reason: msg.Header.Get(headerReason), event: event{msg.Header, msg.Data}, document: msg.Subject}
+	l.ID = l.event.id()
+	l.Event, err = l.event.structured()
+	return l, err
 }
 
 // each calls f with each dead letter, the oldest first, until f returns an error.
@@ -132,9 +141,8 @@ func (d *deadLetters) each(ctx context.Context, f func(Letter) error) error {
 		if err != nil {
 			return fmt.Errorf("read the dead letters: %w", err)
 		}
-		l := Letter{Seq: msg.Sequence, At: msg.Time, Reason: msg.Header.Get(headerReason), event: event{msg.Header, msg.Data}, document: msg.Subject}
-		l.ID = l.event.id()
-		if l.Event, err = l.event.structured(); err != nil {
+		l, err := newLetter(msg)
+		if err != nil {
 			return err
 		}
 		if err := f(l); err != nil {
@@ -161,6 +169,11 @@ func Resend(ctx context.Context, c *client.Client, prefix wire.Prefix, opts Opti
 		return 0, 0, err
 	}
 	defer f.http.CloseIdleConnections()
+	return f.resend(ctx)
+}
+
+// resend is [Resend], by a forwarding that may be under way.
+func (f *forwarding) resend(ctx context.Context) (sent, left int, err error) {
 	stays := make(map[string]bool)
 	err = f.dead.each(ctx, func(l Letter) error {
 		if stays[l.document] {

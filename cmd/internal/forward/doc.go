@@ -7,6 +7,8 @@
 //	event.go     a message as a CloudEvent, in JSON or in headers
 //	secret.go    the signature of Standard Webhooks
 //	dead.go      dead letters: stored, listed, sent again
+//	letters.go   dead letters of all consumers, counted and shown
+//	again.go     a running process is asked to send its dead letters again
 //	metrics.go   figures for Prometheus
 //	archive.go   files of events
 //

@@ -91,6 +91,11 @@ func Run(ctx context.Context, c *client.Client, prefix wire.Prefix, opts Options
 		return err
 	}
 	defer f.http.CloseIdleConnections()
+	end, err := f.answerAgain(ctx, c, prefix)
+	if err != nil {
+		return err
+	}
+	defer end()
 	return c.Ordered(ctx, opts.Messages, f.deliver)
 }
 

@@ -36,7 +36,7 @@ const (
 	Changed Kind = "changed"
 )
 
-// Message is an event, a due message, a warning or a rejection, as clients get it.
+// Message is an event, a due message, a warning, a rejection or a change, as clients get it.
 type Message struct {
 	Seq        uint64 // in the stream
 	Kind       Kind
@@ -46,6 +46,10 @@ type Message struct {
 	about client.About // zero of a warning and a rejection
 	name  string       // of the event, for clients that follow changes
 }
+
+// What tells what has happened: created, updated or deleted, expired or due; dropped of a collection. It is empty of a
+// warning and a rejection.
+func (m Message) What() string { return strings.TrimPrefix(m.name, "collection-") }
 
 // Rejection is a rejection, as clients get it.
 type Rejection struct {

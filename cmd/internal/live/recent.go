@@ -77,7 +77,7 @@ func Recent[T any](ctx context.Context, h *Hub, req Request, n int, hold *access
 const findHeld = 4 << 20
 
 // Find returns the message of a sequence; ok = false if the stream does not have it, or it is
-// lapse's own, or a change.
+// lapse's own.
 func (h *Hub) Find(ctx context.Context, seq uint64, hold *access.Hold) (m Message, ok bool, err error) {
 	if err := hold.Expect(ctx, findHeld); err != nil {
 		return m, false, err
@@ -87,5 +87,5 @@ func (h *Hub) Find(ctx context.Context, seq uint64, hold *access.Hold) (m Messag
 		return m, false, err
 	}
 	m, ok = read(h.prefix, *found)
-	return m, ok && m.Kind != Changed, nil
+	return m, ok, nil
 }

@@ -59,6 +59,7 @@ func (p *process) startWeb(reader *sink.Reader, dear *service.Dear, n *node, met
 	c := web.Config{
 		Files: p.files, Prefix: p.opts.Processor.Prefix, Version: p.opts.Version, Client: p.api.client, NATS: p.api.nats,
 		Reader: reader, Dear: dear, Ready: n.ready, Metrics: metrics, Logger: p.opts.Logger,
+		Readers: p.opts.Processor.Readers,
 	}
 	c.Connections, _ = shares(p.opts.openFiles(), p.embedded != nil)
 	if n.first != nil {

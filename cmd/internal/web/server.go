@@ -45,6 +45,8 @@ type Config struct {
 	Logger  *slog.Logger
 	Trace   func(r *http.Request, route string, writes bool) (end func(status int)) // see httpapi.Options
 	First   func() (url, domain string)                                             // see httpapi.Options
+	// Readers are the accounts in which lapse keeps mirrors of the events.
+	Readers []string
 	// Connections is how many connections the server has at most.
 	Connections int
 }
@@ -110,7 +112,8 @@ func Start(l net.Listener, c Config, failed chan<- error) (*Server, error) {
 	api.Register(ofAPI)
 	site := console.New(console.Options{
 		Prefix: c.Prefix, Version: c.Version, API: ofAPI, Tokens: c.tokens, Events: events, Status: c.Client.Status,
-		Ready: c.Ready, Metrics: c.Metrics, MaxBody: c.Client.MaxPayload, Bytes: api.Bytes(), Proxies: c.proxies, Logger: c.Logger, First: c.First,
+		Consumers: &console.Consuming{Client: c.Client, Prefix: c.Prefix, Accounts: c.Readers},
+		Ready:     c.Ready, Metrics: c.Metrics, MaxBody: c.Client.MaxPayload, Bytes: api.Bytes(), Proxies: c.proxies, Logger: c.Logger, First: c.First,
 		Collections: func(ctx context.Context, most int) (wire.CollectionsReply, error) {
 			return c.Reader.Collections(ctx, sink.CollectionsOptions{Limit: most})
 		},

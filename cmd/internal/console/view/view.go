@@ -37,6 +37,7 @@ type Page struct {
 	Prefix   wire.Prefix
 	SignedIn bool   // with a token: then one can sign out
 	Signing  bool   // the page is for signing in: it has no menu
+	All      bool   // the token is for all collections
 	ReadOnly bool   // the token can only read
 	Write    bool   // the person may change something, here
 	First    string // address of the region that takes the writes; empty if this one does

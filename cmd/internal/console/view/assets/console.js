@@ -75,119 +75,34 @@ async function watch() {
 }
 if (gone) watch();
 
-// Live events. A pause ends the connection; the next one goes on behind the last message.
-const table = $("messages");
-if (table) {
-  const most = 500, body = table.tBodies[0], pause = $("pause"), connection = $("connection");
-  const pending = [];
-  let after = table.dataset.after, source, again;
-
-  const cell = (row, text, name, href) => {
-    const td = row.insertCell();
-    td.className = name || "";
-    const inner = href ? document.createElement("a") : name === "snippet" ? document.createElement("code") : null;
-    if (href) inner.href = href;
-    if (inner) td.append(inner);
-    (inner || td).textContent = text;
-    return td;
-  };
-  const instant = (row, text) => {
-    const at = document.createElement("time"), date = document.createElement("span");
-    at.dateTime = text;
-    date.className = "date";
-    date.textContent = text.slice(0, 10);
-    at.append(date, " " + text.slice(11, 19));
-    cell(row, "").append(at);
-  };
-  const visible = (text) => text.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (c) => "\\u" + c.codePointAt(0).toString(16).padStart(4, "0"));
-  const snippet = (text) => {
-    const all = [...visible(text.slice(0, 400).replace(/\s+/g, " "))];
-    return all.length > 80 ? all.slice(0, 80).join("") + "…" : all.join("");
-  };
-  // documentOf is the text of an event's document as it is: JavaScript would round its numbers.
-  const documentOf = (event) => event.slice(event.indexOf('"document":') + 11, event.lastIndexOf(',"etag":"'));
-
-  // idOf is the id that a message is about: a rejection has it in its subject.
-  const idOf = (m) => {
-    if (m.id !== undefined) return m.id;
-    try {
-      return decodeURIComponent((m.subject || "").split(".").pop());
-    } catch {
-      return "";
+// A document in a list whose deadline is over leaves it, once the server says that it is gone: another write may have
+// renewed it.
+const leaving = new Set();
+async function leave(row) {
+  const countdown = row.querySelector(".countdown"), link = row.querySelector("a");
+  leaving.add(row);
+  try {
+    const answer = await fetch(link.href, { method: "HEAD" });
+    const deadline = Date.parse(answer.headers.get("Lapse-Expires-At"));
+    if (answer.ok && deadline) countdown.dataset.deadline = deadline;
+    if (answer.ok && !deadline) countdown.replaceWith("never");
+    if (answer.status === 404) {
+      row.classList.add("leaves");
+      await new Promise((done) => setTimeout(done, matchMedia("(prefers-reduced-motion: reduce)").matches ? 0 : 600));
+      if (row.contains(document.activeElement)) ((row.nextElementSibling || row.previousElementSibling)?.querySelector("a") || $("main")).focus();
+      row.remove();
+      if ($("documents").tBodies[0].rows.length === 0) $("all-left").hidden = false;
     }
-  };
-
-  // The rate is that of the last ten seconds.
-  const rateOver = 10000;
-  let came = []; // when
-  function pace() {
-    const from = Date.now() - rateOver;
-    came = came.filter((at) => at > from);
-    const rate = came.length / (rateOver / 1000);
-    const text = (rate >= 10 ? Math.round(rate).toLocaleString("en") : rate.toFixed(1)) + " a second";
-    if ($("pace").textContent !== text) $("pace").textContent = text;
-  }
-  setInterval(pace, 1000);
-
-  function show(seq, m, data) {
-    const row = body.insertRow(0);
-    row.dataset.seq = seq;
-    row.className = "new";
-    cell(row, seq, "number", "/console/live/messages/" + seq);
-    const warned = m.before && new Date(Date.parse(m.expiresAt) - m.before * 1000).toISOString();
-    instant(row, warned || m.expiredAt || m.dueAt || m.at);
-    if (table.dataset.kind === "rejected") {
-      cell(row, m.code, "number");
-      cell(row, m.error, "reason");
-      cell(row, m.subject, "id");
-      cell(row, snippet(m.body), "snippet");
-    } else {
-      cell(row, m.collection, table.dataset.stream.includes("collection=") ? "wide" : "", "/console/collections/" + m.collection);
-      cell(row, visible(m.id), "id");
-      if (warned) {
-        cell(row, m.before.toLocaleString("en") + " s", "number");
-        instant(row, m.expiresAt);
-      } else if (m.target) cell(row, m.target, "id");
-      else cell(row, m.ttl ? m.ttl.toLocaleString("en") + " s" : "", "number wide"); // none of an absolute deadline
-      cell(row, m.document === undefined ? "(left out: it is too large)" : snippet(documentOf(data)), "snippet");
-    }
-    while (body.rows.length > most) body.deleteRow(-1);
-    $("nothing").hidden = true;
-  }
-
-  const say = (text) => { if (connection.textContent !== text) connection.textContent = text; };
-  function open() {
-    clearTimeout(again);
-    const url = new URL(table.dataset.stream, location.href);
-    if (after) url.searchParams.set("after", after);
-    source = new EventSource(url);
-    source.onopen = () => say("Live");
-    source.onmessage = (e) => {
-      after = e.lastEventId;
-      const m = JSON.parse(e.data);
-      if (!idOf(m).startsWith(table.dataset.ids)) return;
-      came.push(Date.now());
-      if (pending.push([after, m, e.data]) > most) pending.shift();
-      if (pending.length === 1) setTimeout(() => { for (const [seq, m, data] of pending.splice(0)) show(seq, m, data); }, 50); // many at once
-    };
-    source.addEventListener("gap", (e) => say(JSON.parse(e.data).reason));
-    source.onerror = () => {
-      say("No connection. Trying again…");
-      if (source.readyState === EventSource.CLOSED) again = setTimeout(open, 2000); // the server refused; otherwise the browser tries again
-    };
-  }
-  pause.onclick = () => {
-    const paused = pause.getAttribute("aria-pressed") !== "true";
-    pause.setAttribute("aria-pressed", paused);
-    pause.textContent = paused ? "Resume" : "Pause";
-    if (!paused) return open();
-    source.close();
-    clearTimeout(again);
-    say("Paused behind message " + after);
-  };
-  $("controls").hidden = false;
-  open();
+  } catch { /* the next time tells */ }
+  leaving.delete(row);
 }
+if ($("documents")) setInterval(() => {
+  if (document.hidden) return;
+  for (const row of $("documents").tBodies[0].rows) {
+    if (leaving.size === 8) return; // requests at a time
+    if (!leaving.has(row) && row.querySelector(".countdown")?.dataset.deadline <= now()) leave(row);
+  }
+}, 1000);
 
 // Instants are written in UTC. The local time is beside those that stand alone, and shows for others where one points.
 function local() {
