@@ -244,7 +244,6 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 	defer reads.Stop()
 	n.redis.offer = reads.Offer
 	failed := make(chan error, 6+len(p.connections()))
-	ready := g.ready(n.ready)
 	server, err := p.startWeb(reader, dear, n, g, metrics, failed)
 	if err != nil {
 		return err
@@ -279,7 +278,7 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 	announced := make(chan struct{})
 	go func() {
 		defer close(announced)
-		orFail(func(ctx context.Context) error { return p.announce(ctx, ready, member.Store, start) })()
+		orFail(func(ctx context.Context) error { return p.announce(ctx, g.ready(n.ready), member.Store, start) })()
 	}()
 	defer func() { stop(); <-announced; p.withdraw() }()
 
