@@ -27,6 +27,7 @@ var mayImport = map[string][]string{
 	"sink":        {"ttlrules", "sink"},
 	"processor":   {"ttlrules", "sink", "processor"},
 	"cmd":         {"ttlrules", "sink", "processor", "cmd"},
+	"deploy":      {"ttlrules", "sink"},
 	"integration": {"ttlrules", "sink", "processor", "cmd", "integration"},
 }
 

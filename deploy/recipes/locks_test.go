@@ -7,46 +7,56 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Lock is the document type of an example.
-type Lock struct {
-	Owner string `json:"owner"`
-}
-
-// A lock is a document with a TTL. Its etag is the fencing token: it only grows, so what the lock guards refuses a
-// smaller one.
+// A lock is a document with a TTL. The etag with which it was taken is the fencing token: it only grows, so what
+// the lock guards refuses a smaller one.
 func Example_locks() {
 	l, c := startLapse()
 	defer l.Close()
 	ctx := context.Background()
 
-	locks, err := client.Open[Lock](c, "locks")
+	locks, err := client.Open[struct{}](c, "locks")
 	check(err)
-	_, err = locks.Configure(ctx, client.Config{DefaultTTL: client.Never})
+	_, err = locks.Configure(ctx, client.Config{DefaultTTL: client.Never}) // once
 	check(err)
-	take := func(name, owner string) (client.Written, error) {
-		return locks.Create(ctx, name, Lock{Owner: owner}, client.TTL(10*time.Second))
+
+	var greatest wire.Etag // beside what the lock guards
+	stale := func(token wire.Etag) bool {
+		if token < greatest {
+			return true
+		}
+		greatest = token
+		return false
+	}
+	write := func(_ context.Context, token wire.Etag, text string) error {
+		if stale(token) {
+			return errors.New("refused " + text)
+		}
+		fmt.Println("wrote", text)
+		return nil
 	}
 
-	one, err := take("report", "one")
-	check(err)
-	_, err = take("report", "two")
-	fmt.Println("somebody has it:", errors.Is(err, client.ErrExists))
-	renewed, err := locks.Touch(ctx, "report", client.IfMatch(one.Etag)) // every few seconds
+	err = c.Lock(ctx, "locks", "report", client.LockOptions{TTL: 10 * time.Second},
+		func(ctx context.Context, token wire.Etag) error {
+			return write(ctx, token, "the report")
+		})
 	check(err)
 
-	l.Advance(10 * time.Second) // one has died
-	two, err := take("report", "two")
-	check(err)
-	fmt.Println("the token has grown:", two.Etag > renewed.Etag)
-	_, err = locks.Touch(ctx, "report", client.IfMatch(renewed.Etag))
-	fmt.Println("one has lost it:", errors.Is(err, client.ErrPrecondition))
-	_, err = locks.Delete(ctx, "report", client.IfMatch(two.Etag)) // done
-	check(err)
+	opts := client.LockOptions{TTL: time.Minute}
+	err = c.Lock(ctx, "locks", "report", opts, func(ctx context.Context, one wire.Etag) error {
+		l.Expire("locks", "report") // a process that was stopped for a minute
+		err := c.Lock(ctx, "locks", "report", opts, func(ctx context.Context, two wire.Etag) error {
+			return write(ctx, two, "another report")
+		})
+		check(err)
+		return write(ctx, one, "a late report")
+	})
+	fmt.Println(err)
 
 	// Output:
-	// somebody has it: true
-	// the token has grown: true
-	// one has lost it: true
+	// wrote the report
+	// wrote another report
+	// refused a late report
 }

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/alexedwards/scs/v2"
+
+	"github.com/seed18712806/lapse/deploy/recipes"
 	"github.com/seed18712806/lapse/sink/client"
 )
 
@@ -46,4 +49,28 @@ func Example_sessions() {
 	// Output:
 	// idle, not found: true
 	// after 12 hours, not found: true
+}
+
+// The sessions of scs are documents.
+func Example_scs() {
+	l, c := startLapse()
+	defer l.Close()
+
+	sessions, err := client.Open[recipes.SCSSession](c, "sessions")
+	check(err)
+	_, err = sessions.Configure(context.Background(), client.Config{DefaultTTL: client.Never}) // once
+	check(err)
+	manager := scs.New()
+	manager.Store, manager.Lifetime = recipes.NewSCSStore(sessions), 12*time.Hour
+	ctx, err := manager.Load(context.Background(), "")
+	check(err)
+	manager.Put(ctx, "user", "ada")
+	token, _, err := manager.Commit(ctx)
+	check(err)
+	ctx, err = manager.Load(context.Background(), token)
+	check(err)
+	fmt.Println(manager.GetString(ctx, "user"))
+
+	// Output:
+	// ada
 }

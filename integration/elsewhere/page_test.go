@@ -148,7 +148,7 @@ func (p *page) closed() {
 	}
 }
 
-var address = regexp.MustCompile(`(127\.0\.0\.1:|localhost:|--port |-p )(\d{4})\b`)
+var address = regexp.MustCompile(`(127\.0\.0\.1:|localhost:|--port |-p |listen\()(\d{4})\b`)
 
 // here returns a text of the page with the addresses and the paths of this test.
 func (p *page) here(text string) string {

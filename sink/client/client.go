@@ -32,7 +32,7 @@ type Options struct {
 type Client struct{ l *connection }
 
 // Connect connects to the NATS server. It does not find out whether lapse runs there: the
-// first exchange does.
+// first exchange does. If nobody listens there yet, it tries again, for as long as Options.Timeout.
 //
 // The client connects again whenever it loses the connection, for as long as it is open.
 func Connect(opts Options) (*Client, error) {

@@ -3,11 +3,13 @@ package client
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -70,6 +72,10 @@ func connect(opts Options) (*connection, error) {
 		options = append(options, nats.InProcessServer(opts.InProcess))
 	}
 	nc, err := nats.Connect(opts.Server, options...)
+	for end := time.Now().Add(opts.Timeout); mayStart(err) && time.Now().Before(end); {
+		time.Sleep(connectedEvery)
+		nc, err = nats.Connect(opts.Server, options...)
+	}
 	if err != nil {
 		return nil, connectError(opts.Server, err)
 	}
@@ -93,6 +99,20 @@ func checkURLs(urls string) error {
 		}
 	}
 	return nil
+}
+
+// mayStart reports whether an attempt to connect has failed as it does while a server starts: nobody listens yet, or
+// the connection is broken off.
+func mayStart(err error) bool {
+	for _, one := range []error{
+		nats.ErrNoServers, // the error of nats.go for "connection refused"
+		nats.ErrConnectionClosed, nats.ErrNoInfoReceived, io.EOF, syscall.ECONNRESET,
+	} {
+		if errors.Is(err, one) {
+			return true
+		}
+	}
+	return false
 }
 
 func connectError(server string, err error) error {

@@ -85,10 +85,13 @@ func (l *connection) Absent(ctx context.Context, subject string) error {
 	return l.NoLapse(subject)
 }
 
+// errNoLapse is a class of the error of NoLapse: lapse may be starting, so an exchange waits for it.
+var errNoLapse = errors.New("no lapse")
+
 // NoLapse is the error when nothing listens on a subject.
 func (l *connection) NoLapse(subject string) error {
-	return unavailable(`no lapse answers at %s: nothing listens on %s there. Is "lapse serve" running, with the prefix %q?`,
-		credentials.RedactURLs(l.Server), subject, l.Prefix)
+	const text = `no lapse answers at %s: nothing listens on %s there. Is "lapse serve" running, with the prefix %q?`
+	return &classified{[]error{ErrUnavailable, errNoLapse}, fmt.Sprintf(text, credentials.RedactURLs(l.Server), subject, l.Prefix)}
 }
 
 func (l *connection) noJetStream() error {

@@ -29,7 +29,7 @@
 // # Lost connections and time limits
 //
 // Each exchange ends after Options.Timeout, or when its context is done. The client connects
-// again for as long as it is open. While there is no connection, a call waits for one within
+// again for as long as it is open. While there is no connection, or lapse is starting, a call waits within
 // its time limit. What then:
 //
 //   - A read has changed nothing: repeat it.

@@ -13,8 +13,8 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// While a cluster elects a leader of the log, nobody listens on its subjects. Then the message
-// is sent again: it is not stored.
+// While a cluster elects a leader of the log, or lapse starts, nobody listens on its subjects. Then the message
+// is sent again, within the timeout: it is not stored. After some tries the client asks whether that can be so.
 const (
 	absentTries = 2
 	absentAgain = 250 * time.Millisecond
@@ -51,7 +51,9 @@ func publishOne(ctx context.Context, l *connection, msg *nats.Msg, ackOnly bool)
 			return a, err
 		}
 		if try == absentTries {
-			return a, l.AbsentLog(ctx, msg.Subject)
+			if err := l.AbsentLog(ctx, msg.Subject); !errors.Is(err, errNoLapse) {
+				return a, err
+			}
 		}
 		select {
 		case <-time.After(absentAgain):

@@ -75,7 +75,7 @@ func (l *connection) Request(ctx context.Context, subject string, body []byte) (
 	err := l.AwaitConnection(within)
 	var msg *nats.Msg
 	if err == nil {
-		msg, err = l.NC.RequestWithContext(within, subject, body)
+		msg, err = l.requestThere(within, subject, body)
 	}
 	switch {
 	case err == nil:
@@ -84,12 +84,35 @@ func (l *connection) Request(ctx context.Context, subject string, body []byte) (
 		return nil, denial(within)
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	case errors.Is(err, nats.ErrNoResponders):
-		return nil, l.Absent(ctx, subject)
+	case errors.Is(err, ErrUnavailable):
+		return nil, err
 	case l.IsLost():
 		return nil, l.Lost()
 	case isTimeout(err):
 		return nil, unavailable("no reply within %s: if lapse is only slow, use a longer timeout", l.Timeout)
 	}
 	return nil, fmt.Errorf("request %s: %w", subject, err)
+}
+
+// requestThere sends a request, and sends it again while nobody listens on its subject: lapse may be starting.
+func (l *connection) requestThere(within context.Context, subject string, body []byte) (*nats.Msg, error) {
+	for try := 0; ; try++ {
+		msg, err := l.NC.RequestWithContext(within, subject, body)
+		switch {
+		case try > 0 && isTimeout(err):
+			return nil, l.NoLapse(subject)
+		case !errors.Is(err, nats.ErrNoResponders):
+			return msg, err
+		}
+		if try == 0 {
+			if err := l.Absent(within, subject); !errors.Is(err, errNoLapse) {
+				return nil, err
+			}
+		}
+		select {
+		case <-time.After(connectedEvery):
+		case <-within.Done():
+			return nil, l.NoLapse(subject)
+		}
+	}
 }

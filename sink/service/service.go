@@ -55,6 +55,8 @@ type Options struct {
 	Settled func(ctx context.Context) (wire.SettledReply, error)
 	// Later: answer no requests before [Service.Offer].
 	Later bool
+	// Opened is closed once requests may be answered: those that arrive before wait for that. Nil is from the beginning.
+	Opened <-chan struct{}
 }
 
 // Service is a running service.
@@ -156,6 +158,12 @@ func (s *Service) dispatch(e endpoint) nats.MsgHandler {
 		s.slots <- struct{}{}
 		go func() {
 			defer func() { <-s.slots }()
+			if s.opts.Opened != nil {
+				select {
+				case <-s.opts.Opened:
+				case <-s.ctx.Done():
+				}
+			}
 			s.answer(e, req)
 		}()
 	}

@@ -13,6 +13,7 @@
 //	reads.go        answers reads
 //	identity.go     leaves reads to the others if the owner uses another Redis
 //	http.go         serves HTTP: health, metrics and the API (package web)
+//	gate.go         lets clients in: the embedded NATS server listens, and requests are answered
 //	ready.go        announces that the process is ready
 //
 // Without Options.NATS, lock.go lets one process at a time use the data directory, and data.go
@@ -25,8 +26,8 @@
 // for commands: both while no process serves.
 //
 // The reads have connections of their own to both servers, so that a burst of reads does
-// not delay the log, and a replay of the log does not delay the reads. They start at once,
-// and answer 503 until there is something to read.
+// not delay the log, and a replay of the log does not delay the reads. They start at once.
+// Requests wait while the process starts, for 3 seconds at most; then they answer 503 until there is something to read.
 //
 // At the end the reads answer the requests that have arrived, the processor ends the step
 // in flight, the connections close, the embedded servers stop (NATS writes to disk), and

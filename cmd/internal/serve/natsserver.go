@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,7 @@ type natsServer struct {
 	URL     string
 	clients *natsClients
 	started <-chan struct{} // closed when the start has ended
+	fatal   chan string     // has the first fatal error
 }
 
 // start starts a server. The channel that it returns is closed when the start has ended.
@@ -53,8 +55,9 @@ func stop(srv *server.Server, started <-chan struct{}) {
 	srv.WaitForShutdown()
 }
 
-// startNATS starts a server, and returns when it accepts connections. With a large log on
-// disk that can take a while.
+// startNATS starts a server, and returns when it accepts connections of this process. With a large log on
+// disk that can take a while. At a given port it listens only after the call of listen; of any
+// other port nobody knows before.
 func startNATS(ctx context.Context, opts Options) (*natsServer, error) {
 	host, portText, err := net.SplitHostPort(opts.NATSListen)
 	if err != nil {
@@ -77,6 +80,7 @@ func startNATS(ctx context.Context, opts Options) (*natsServer, error) {
 		ServerName:             serverName,
 		Host:                   host,
 		Port:                   port,
+		DontListen:             port != server.RANDOM_PORT,
 		JetStream:              true,
 		DisableJetStreamBanner: true,
 		StoreDir:               filepath.Join(opts.Data, storeName),
@@ -97,7 +101,7 @@ func startNATS(ctx context.Context, opts Options) (*natsServer, error) {
 	fatal := make(chan string, 1)
 	srv.SetLoggerV2(natsLog{opts.Logger, fatal}, false, false, false)
 
-	s := &natsServer{Server: srv, clients: newNATSClients(srv, most), started: start(srv)}
+	s := &natsServer{Server: srv, clients: newNATSClients(srv, most), started: start(srv), fatal: fatal}
 	for !srv.ReadyForConnections(readyEvery) {
 		select {
 		case reason := <-fatal:
@@ -109,16 +113,36 @@ func startNATS(ctx context.Context, opts Options) (*natsServer, error) {
 		default:
 		}
 	}
-	s.URL = "nats://" + net.JoinHostPort(hostOf(host, srv.Addr()), strconv.Itoa(srv.Addr().(*net.TCPAddr).Port))
+	if at, ok := srv.Addr().(*net.TCPAddr); ok {
+		port = at.Port
+	}
+	s.URL = "nats://" + net.JoinHostPort(cmp.Or(host, server.DEFAULT_HOST), strconv.Itoa(port))
 	return s, nil
 }
 
-// hostOf is the host that the user gave, or the address if there is none.
-func hostOf(host string, addr net.Addr) string {
-	if host != "" {
-		return host
+// listen lets clients connect from outside of this process.
+func (s *natsServer) listen() error {
+	if s.Addr() != nil {
+		return nil
 	}
-	return addr.(*net.TCPAddr).IP.String()
+	s.AcceptLoop(make(chan struct{})) // it closes the channel
+	if s.Addr() != nil || !s.Running() {
+		return nil
+	}
+	select {
+	case reason := <-s.fatal:
+		return errors.New("embedded NATS server: " + reason)
+	default:
+		return errors.New("embedded NATS server: it does not listen")
+	}
+}
+
+// opening is listen, or nil without a server.
+func (s *natsServer) opening() func() error {
+	if s == nil {
+		return nil
+	}
+	return s.listen
 }
 
 // clientURL is the URL for a client in this process, with the token that clients must give; none

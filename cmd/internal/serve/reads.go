@@ -36,7 +36,7 @@ func (p *process) newReader(metrics prometheus.Registerer, n *node) (*sink.Reade
 
 // startReads makes the service that answers reads over NATS, once it is told to offer them, until it
 // is stopped.
-func (p *process) startReads(reader service.Reader, metrics prometheus.Registerer) (*service.Service, error) {
+func (p *process) startReads(reader service.Reader, g *gate, metrics prometheus.Registerer) (*service.Service, error) {
 	opts := p.opts.Processor
 	sliding := service.Sliding{Reader: reader, NATS: p.reads.nats, Prefix: opts.Prefix, Slides: service.SlidesTotal("nats")}
 	if err := metrics.Register(sliding.Slides); err != nil {
@@ -45,7 +45,7 @@ func (p *process) startReads(reader service.Reader, metrics prometheus.Registere
 	settled := func(ctx context.Context) (wire.SettledReply, error) {
 		return processor.Settled(ctx, p.reads.nats, opts.Prefix, max(opts.Shards, 1))
 	}
-	return service.Start(p.reads.nats, sliding, service.Options{Settled: settled, Prefix: opts.Prefix, Logger: p.opts.Logger, Version: p.opts.Version, Shards: opts.Shards, Metrics: metrics, Trace: opts.Trace, Later: true})
+	return service.Start(p.reads.nats, sliding, service.Options{Settled: settled, Prefix: opts.Prefix, Logger: p.opts.Logger, Version: p.opts.Version, Shards: opts.Shards, Metrics: metrics, Trace: opts.Trace, Later: true, Opened: g.opened})
 }
 
 // reach is whether this process reaches Redis.

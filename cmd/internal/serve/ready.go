@@ -24,18 +24,8 @@ type addresses struct {
 // announce waits until the process is ready, then tells the other processes, writes the ready file
 // and logs it once.
 func (p *process) announce(ctx context.Context, ready func() (string, health.Problems), tell func(context.Context), start time.Time) error {
-	const interval = 10 * time.Millisecond
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	for {
-		if _, problems := ready(); problems == nil {
-			break
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
-		}
+	if untilReady(ctx, ready); ctx.Err() != nil {
+		return nil
 	}
 	tell(ctx) // else lapse status shows for seconds that no shard has applied the log
 	if p.opts.ReadyFile != "" {

@@ -236,14 +236,15 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 	if err != nil {
 		return err
 	}
-	reads, err := p.startReads(dear, metrics)
+	g := newGate()
+	reads, err := p.startReads(dear, g, metrics)
 	if err != nil {
 		return err
 	}
 	defer reads.Stop()
 	n.redis.offer = reads.Offer
-	failed := make(chan error, 5+len(p.connections()))
-	server, err := p.startWeb(reader, dear, n, metrics, failed)
+	failed := make(chan error, 6+len(p.connections()))
+	server, err := p.startWeb(reader, dear, n, g, metrics, failed)
 	if err != nil {
 		return err
 	}
@@ -272,11 +273,12 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 	}
 	watching.Go(orFail(func(ctx context.Context) error { return processor.AnswerRegions(ctx, p.log.nats, p.opts.Processor) }))
 	watching.Go(orFail(n.redis.run))
+	watching.Go(orFail(func(context.Context) error { return g.run(ctx, n.ready, p.embedded.opening()) }))
 	p.watch(running, &watching, board, data, failed)
 	announced := make(chan struct{})
 	go func() {
 		defer close(announced)
-		orFail(func(ctx context.Context) error { return p.announce(ctx, n.ready, member.Store, start) })()
+		orFail(func(ctx context.Context) error { return p.announce(ctx, g.ready(n.ready), member.Store, start) })()
 	}()
 	defer func() { stop(); <-announced; p.withdraw() }()
 

@@ -41,6 +41,7 @@ type Config struct {
 	Reader  *sink.Reader
 	Dear    *service.Dear                                  // Reader, for the reads of clients
 	Ready   func() (role string, problems health.Problems) // of the process
+	Opened  <-chan struct{}                                // closed once requests may be answered; nil is from the beginning
 	Metrics *prometheus.Registry
 	Logger  *slog.Logger
 	Trace   func(r *http.Request, route string, writes bool) (end func(status int)) // see httpapi.Options
@@ -125,7 +126,7 @@ func Start(l net.Listener, c Config, failed chan<- error) (*Server, error) {
 	}
 	recording, end := context.WithCancel(context.Background())
 	s := &Server{events: events, end: end, http: &http.Server{
-		Handler:           conns.handler(all),
+		Handler:           conns.handler(waiting(c.Opened, all)),
 		ConnContext:       conns.context,
 		MaxHeaderBytes:    32 << 10,
 		ReadHeaderTimeout: 5 * time.Second,
@@ -163,4 +164,24 @@ func (s *Server) Stop() {
 	if s.http.Shutdown(ctx) != nil {
 		_ = s.http.Close()
 	}
+}
+
+// waiting lets requests wait until opened is closed, but for those about the process itself. Whoever closes it bounds
+// the wait.
+func waiting(opened <-chan struct{}, next http.Handler) http.Handler {
+	if opened == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/healthz", "/readyz", "/metrics":
+		default:
+			select {
+			case <-opened:
+			case <-r.Context().Done():
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
 }
