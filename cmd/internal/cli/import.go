@@ -151,6 +151,7 @@ func (c *Import) Run(ctx context.Context, streams output.Streams) error {
 		}
 	}
 	i.read.Reader = in
+	shown := i.shown(in) // by what there is to read
 	i.largest = int(conn.MaxPayload())
 	input := lines(ctx, &i.read, 2*i.largest) // an export doubles some bytes of a document
 	first, err := c.judge(ctx, input, c.From)
@@ -160,7 +161,7 @@ func (c *Import) Run(ctx context.Context, streams output.Streams) error {
 	if i.pipeline, err = conn.Pipeline(i.done); err != nil {
 		return err
 	}
-	i.progress = output.StartProgress(streams, c.Progress, progressEvery, i.shown(in))
+	i.progress = output.StartProgress(streams, c.Progress, progressEvery, shown)
 	err = i.send(ctx, first, input)
 	// After an interrupt it waits for what is under way. The timeout of the pipeline bounds that.
 	if closeErr := i.pipeline.Close(context.WithoutCancel(ctx)); closeErr != nil && (err == nil || ctx.Err() != nil) {
