@@ -297,11 +297,11 @@ func appendVersion(b []byte, etag Etag, ts Time) []byte {
 
 // Document is one document of a list.
 type Document struct {
-	ID        string          `json:"id"`
-	Etag      Etag            `json:"etag"`
-	Ts        Time            `json:"ts"`
-	ExpiresAt *Time           `json:"expiresAt,omitempty"` // absent if it never expires
-	Target    string          `json:"target,omitempty"`    // see HeaderTarget
+	ID        string `json:"id"`
+	Etag      Etag   `json:"etag"`
+	Ts        Time   `json:"ts"`
+	ExpiresAt *Time  `json:"expiresAt,omitempty"` // absent if it never expires
+	Target    string `json:"target,omitempty"`    // see HeaderTarget
 	// Clock is from where the TTL counts; absent where that is Ts. Deadline is the absolute deadline that a write has
 	// named, and NotAfter the limit of the TTL. They and Traceparent are what an export needs beside the body.
 	Clock       Time            `json:"clock,omitzero"`
