@@ -226,6 +226,9 @@ func (g *generator) write(collection, id string) {
 	if op != wire.Delete && op != wire.Touch && g.number("clock", 4) == 0 {
 		header.Set(wire.HeaderClock, wire.ClockKeep)
 	}
+	if op != wire.Delete && g.number("begin", 6) == 0 { // one that is to come is refused
+		header.Set(wire.HeaderClock, g.pick("begins at", "@-3600000", "@-2000", "@-1000", "@-500", "@-1", "@0", "@500"))
+	}
 	subject := wire.Prefix("p").Write(op, collection, id)[len("p."):]
 	line := g.send(subject, body, header)
 	if op != wire.Delete {

@@ -3,6 +3,7 @@ package integration
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -70,6 +71,15 @@ func (s scenario) stretched(by int) scenario {
 	for i := range s.steps {
 		st := &s.steps[i]
 		st.after *= by
+		st.header = maps.Clone(st.header)
+		for name, values := range st.header {
+			st.header[name] = slices.Clone(values)
+			for i, v := range values {
+				if ms, err := strconv.Atoi(strings.TrimPrefix(v, "@-")); err == nil && strings.HasPrefix(v, "@-") {
+					st.header[name][i] = fmt.Sprint("@-", ms*by) // one to come lies beyond all limits, or before the next step
+				}
+			}
+		}
 		st.body = ttlPattern.ReplaceAllStringFunc(st.body, func(ttl string) string {
 			name, text, _ := strings.Cut(ttl, ":")
 			n, _ := strconv.Atoi(text)

@@ -51,6 +51,10 @@ type Document struct {
 	Ts        wire.Time
 	ExpiresAt *wire.Time // nil if it never expires
 	Target    string     // of the message that its expiry delivers, "" if none
+	Clock     wire.Time  // from where its TTL counts
+	Deadline  *wire.Time // the absolute deadline that a write has named; nil if none
+	NotAfter  *wire.Time // the limit of its TTL; nil if none
+	Trace     string     // traceparent, "" if none
 	Body      []byte
 	// Slides reports that whoever serves a get of the document renews its clock, because its collection
 	// has slideOnRead: see [service.Sliding]. A Reader writes nothing.
@@ -118,7 +122,13 @@ func (v view) document(id, value string) (d Document, ok bool, err error) {
 	if v.expired(h) {
 		return d, false, nil
 	}
-	d = Document{ID: id, Etag: wire.Etag(h.Etag), Ts: wire.Time(h.Ts), Target: h.Target, Body: []byte(body)}
+	d = Document{ID: id, Etag: wire.Etag(h.Etag), Ts: wire.Time(h.Ts), Target: h.Target, Clock: wire.Time(h.Clock().Begin()), Trace: h.Trace, Body: []byte(body)}
+	if h.Absolute != 0 {
+		d.Deadline = (*wire.Time)(&h.Absolute)
+	}
+	if h.NotAfter != 0 {
+		d.NotAfter = (*wire.Time)(&h.NotAfter)
+	}
 	if at, expires := h.Clock().Deadline(v.config.History.Current()); expires {
 		d.ExpiresAt = (*wire.Time)(&at)
 		d.Slides = v.config.SlideOnRead && h.Clock().Slides(at, v.now)

@@ -26,7 +26,13 @@ import (
 
 // want is a document as the reader must return it.
 func (r *rig) want(collection, id string, d store.Stored) sink.Document {
-	w := sink.Document{ID: id, Etag: wire.Etag(d.Header.Etag), Ts: wire.Time(d.Header.Ts), Target: d.Header.Target, Body: []byte(d.Body)}
+	w := sink.Document{ID: id, Etag: wire.Etag(d.Header.Etag), Ts: wire.Time(d.Header.Ts), Target: d.Header.Target, Clock: wire.Time(d.Header.Clock().Begin()), Trace: d.Header.Trace, Body: []byte(d.Body)}
+	if at := wire.Time(d.Header.Absolute); at != 0 {
+		w.Deadline = &at
+	}
+	if at := wire.Time(d.Header.NotAfter); at != 0 {
+		w.NotAfter = &at
+	}
 	if at, ok := d.Header.Clock().Deadline(r.Configs[collection].History.Current()); ok {
 		w.ExpiresAt = (*wire.Time)(&at)
 	}

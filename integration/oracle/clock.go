@@ -11,15 +11,16 @@ import (
 
 // asked is what a write says of the clock of its version.
 type asked struct {
-	keep bool
-	end  *wire.Time
-	last *wire.Time
-	ttl  json.RawMessage // in the message's own body; nil if it names none
+	keep  bool
+	begin *wire.Time
+	end   *wire.Time
+	last  *wire.Time
+	ttl   json.RawMessage // in the message's own body; nil if it names none
 }
 
 func (m *Model) askedOf(msg Message) asked {
 	members, _ := object(msg.Data)
-	return asked{keep: header(msg, "Lapse-Clock") == "keep", end: moment(header(msg, "Lapse-Expires-At")), last: moment(header(msg, "Lapse-Not-After")), ttl: members["ttl"]}
+	return asked{keep: header(msg, "Lapse-Clock") == "keep", begin: moment(header(msg, "Lapse-Clock")), end: moment(header(msg, "Lapse-Expires-At")), last: moment(header(msg, "Lapse-Not-After")), ttl: members["ttl"]}
 }
 
 var instants = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$`)
@@ -43,8 +44,12 @@ func late(now wire.Time) wire.Time  { return now + 2147483647*1000 }
 
 // inRange reports whether the instants that the write names may count, if it names any.
 func (a asked) inRange(now wire.Time) bool {
+	first, last := early(now), late(now)
+	if a.begin != nil { // it brings over a version, which may be over
+		first, last = 1, late(*a.begin)
+	}
 	for _, at := range []*wire.Time{a.end, a.last} {
-		if at != nil && (*at < early(now) || *at > late(now)) {
+		if at != nil && (*at < first || *at > last) {
 			return false
 		}
 	}
@@ -54,16 +59,22 @@ func (a asked) inRange(now wire.Time) bool {
 // faults returns the codes with which lapse may reject the clock that a write at an instant asks for.
 func (a asked) faults(c Collection, now wire.Time) []int {
 	own, _ := ttl(a.ttl)
-	if a.last != nil && (a.end != nil || own < 1) {
+	if a.last != nil && (a.end != nil || own < 1 && a.begin == nil) {
 		return badRequest
 	}
-	both := a.end != nil && a.ttl != nil && string(a.ttl) != "null"
+	began := now
+	if a.begin != nil {
+		if began = *a.begin; began < 1 || began > now {
+			return badRequest
+		}
+	}
+	both := a.end != nil && a.ttl != nil && string(a.ttl) != "null" && a.begin == nil
 	if both || c.Default != 0 && !a.inRange(now) {
 		return badRequest
 	}
 	length, says := int64(own)*1000, own > 0
 	if a.end != nil {
-		length, says = int64(*a.end-now), true
+		length, says = int64(*a.end-began), true
 	}
 	tooShort := c.Min != 0 && says && length < int64(c.Min)*1000
 	tooLong := c.Max != 0 && (own == -1 || says && length > int64(c.Max)*1000)
@@ -79,6 +90,9 @@ func (a asked) clock(op wire.Op, old Document, exists bool, now wire.Time) (begi
 	begin = now
 	if a.keep && exists {
 		begin = old.Begin
+	}
+	if a.begin != nil {
+		begin = *a.begin
 	}
 	switch {
 	case a.end != nil && a.inRange(now):
@@ -97,12 +111,18 @@ func (a asked) clock(op wire.Op, old Document, exists bool, now wire.Time) (begi
 }
 
 // breaksLimit reports whether a patch or a touch names a deadline where there is a limit, or a patch
-// takes the ttl away, so that the limit is the deadline, and that is too late.
+// takes the ttl away, so that the limit is the deadline, and that is too late. So may a write that brings over
+// such a version.
 func (a asked) breaksLimit(next Document, c Collection) bool {
-	if next.Last == nil || a.last != nil {
+	if next.Last == nil {
 		return false
 	}
-	return a.end != nil || a.ttl != nil && next.TTL < 1 && c.Max != 0 && *next.Last > next.Ts+wire.Time(c.Max)*1000
+	from := next.Ts
+	if a.begin != nil {
+		from = *a.begin
+	}
+	tooLate := next.TTL < 1 && c.Max != 0 && *next.Last > from+wire.Time(c.Max)*1000
+	return a.end != nil || (a.ttl != nil || a.last != nil) && tooLate
 }
 
 // warnings decodes a list of at most four different numbers of seconds.

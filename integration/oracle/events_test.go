@@ -158,8 +158,8 @@ func (s shelf) Config(context.Context, string) (wire.Config, error)    { return 
 
 func TestCompareReadsCatches(t *testing.T) {
 	expires, five := wire.Time(15500), int32(5)
-	b := sink.Document{ID: "b", Etag: 4, Ts: 1000, Body: []byte(`{"ttl":-1}`)}
-	de := sink.Document{ID: "d/e", Etag: 8, Ts: 10500, ExpiresAt: &expires, Body: []byte(`{}`)}
+	b := sink.Document{ID: "b", Etag: 4, Ts: 1000, Clock: 1000, Body: []byte(`{"ttl":-1}`)}
+	de := sink.Document{ID: "d/e", Etag: 8, Ts: 10500, Clock: 10500, ExpiresAt: &expires, Body: []byte(`{}`)}
 	put := func(s *shelf, d sink.Document) { s.docs[Name{"c", d.ID}] = d }
 	for name, test := range map[string]struct {
 		spoil func(*shelf)

@@ -98,11 +98,15 @@ func (c *comparison) document(how string, name Name, got sink.Document, want Liv
 	if !equal(got.ExpiresAt, want.ExpiresAt) {
 		c.add(Wrong, "%s: expires at %v, want %v", what, got.ExpiresAt, want.ExpiresAt)
 	}
+	_, service := c.reads.(readers.Service)
+	if clock := !service || how != "get"; clock && (got.Clock != want.Begin || !equal(got.Deadline, want.End) || !equal(got.NotAfter, want.Last)) {
+		c.add(Wrong, "%s: clock from %s to %v, at most %v; want %s, %v, %v", what, got.Clock, got.Deadline, got.NotAfter, want.Begin, want.End, want.Last)
+	}
 	if got.Target != want.Target {
 		c.add(Wrong, "%s: target %q, want %q", what, got.Target, want.Target)
 	}
 	same := want.sameBody
-	if _, ok := c.reads.(readers.Service); ok && how != "get" {
+	if service && how != "get" {
 		same = patch.Same // the page is one JSON text, so the bytes of a document may change
 	}
 	if !same(got.Body, want.Body) {

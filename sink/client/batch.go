@@ -37,7 +37,7 @@ type Batch[T any] struct {
 func (o *Collection[T]) Batch(ctx context.Context, done func(id string, w Written, err error), options ...Option) (*Batch[T], error) {
 	s, err := settle(options)
 	if err == nil && (s.document() || s.ifMatch != "" || s.messageID != "") {
-		err = invalid("a batch has no TTL, ExpiresAt, NotAfter, KeepClock, Target, ID, IfMatch, IfExists or MessageID: give the option to each write")
+		err = invalid("a batch has no TTL, ExpiresAt, NotAfter, KeepClock, ClockFrom, Target, ID, IfMatch, IfExists or MessageID: give the option to each write")
 	}
 	if err != nil {
 		return nil, o.wrap("", err)

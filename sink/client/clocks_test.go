@@ -48,6 +48,18 @@ func TestClocks(t *testing.T) {
 	if got := expires(orders.Patch(ctx, "1", json.RawMessage(`{}`), client.KeepClock())); !got.Equal(first) {
 		t.Errorf("expires at %s, want %s", got, first)
 	}
+	begin := time.Now().Add(-10 * time.Minute).Truncate(time.Millisecond)
+	if got := expires(orders.Upsert(ctx, "1", Order{}, client.ClockFrom(begin), client.TTL(time.Hour))); !got.Equal(begin.Add(time.Hour)) {
+		t.Errorf("from %s it expires at %s", begin, got)
+	}
+	if got := expires(orders.Touch(ctx, "1", client.ClockFrom(begin.Add(time.Minute)))); !got.Equal(begin.Add(time.Hour + time.Minute)) {
+		t.Errorf("touched, a minute after %s, it expires at %s", begin, got)
+	}
+	if w, err := orders.Create(ctx, "over", Order{}, client.ClockFrom(begin), client.TTL(time.Minute)); err != nil || w.ExpiresAt.After(w.Ts) {
+		t.Errorf("one that is over: %+v, %v", w, err)
+	}
+	_, err = orders.Upsert(ctx, "1", Order{}, client.ClockFrom(at))
+	wantIs(t, err, client.ErrRejected)
 	_, err = orders.Upsert(ctx, "1", Order{}, client.ExpiresAt(at.Add(time.Hour)))
 	wantIs(t, err, client.ErrRejected)
 	testLimited(t, orders, at)
@@ -58,6 +70,7 @@ func TestClocks(t *testing.T) {
 	}
 	invalid(orders.Upsert(ctx, "1", Order{}, client.ExpiresAt(at), client.TTL(time.Hour)))
 	invalid(orders.Delete(ctx, "1", client.ExpiresAt(at)))
+	invalid(orders.Delete(ctx, "1", client.ClockFrom(begin)))
 	invalid(orders.Create(ctx, "1", Order{}, client.KeepClock()))
 	invalid(orders.Touch(ctx, "1", client.KeepClock()))
 	invalid(orders.Drop(ctx, client.KeepClock()))

@@ -150,7 +150,9 @@ func (o *Collection[T]) message(op wire.Op, id string, document any, s settings)
 		return m, invalid("a %s sets no limit: leave the option NotAfter out", op)
 	case op == wire.Delete && s.expiresAt != "":
 		return m, invalid("a delete leaves no document: leave the option ExpiresAt out")
-	case s.keepClock && op != wire.Upsert && op != wire.Replace && op != wire.Patch:
+	case op == wire.Delete && s.clock != "":
+		return m, invalid("a delete leaves no document: leave the options KeepClock and ClockFrom out")
+	case s.clock == wire.ClockKeep && op != wire.Upsert && op != wire.Replace && op != wire.Patch:
 		return m, invalid("a %s keeps no clock: leave the option KeepClock out", op)
 	case s.target != "" && op != wire.Upsert && op != wire.Create && op != wire.Replace:
 		return m, invalid("a %s sets no target: leave the option Target out", op)

@@ -77,7 +77,7 @@ func (o *Collection[T]) Drop(ctx context.Context, options ...Option) (Written, e
 func (o *Collection[T]) send(ctx context.Context, subject string, body []byte, options []Option) (Written, error) {
 	s, err := settle(options)
 	if err == nil && s.document() {
-		err = invalid("a configuration and a drop have no document: leave the options TTL, ExpiresAt, NotAfter, KeepClock, Target and ID out")
+		err = invalid("a configuration and a drop have no document: leave the options TTL, ExpiresAt, NotAfter, KeepClock, ClockFrom, Target and ID out")
 	}
 	if err != nil {
 		return Written{}, o.wrap("", err)

@@ -30,14 +30,14 @@ type settings struct {
 	ackOnly     bool
 	expiresAt   string
 	notAfter    string
-	keepClock   bool
+	clock       string
 	target      string
 	id          string
 }
 
 // document reports whether an option is about a document: its clock, its target or its id.
 func (s settings) document() bool {
-	return s.ttl != nil || s.expiresAt != "" || s.notAfter != "" || s.keepClock || s.target != "" || s.id != ""
+	return s.ttl != nil || s.expiresAt != "" || s.notAfter != "" || s.clock != "" || s.target != "" || s.id != ""
 }
 
 func settle(options []Option) (s settings, err error) {
@@ -100,7 +100,18 @@ func format(option string, t time.Time) (string, error) {
 // KeepClock lets the TTL of the document go on counting from where it began, although the document is
 // written. Where there is no document, it begins now. Use it with Upsert, Replace and Patch.
 func KeepClock() Option {
-	return func(s *settings) error { s.keepClock = true; return nil }
+	return func(s *settings) error { s.clock = wire.ClockKeep; return nil }
+}
+
+// ClockFrom lets the TTL of the document, its own or the default of the collection, count from t, which must not be
+// after the instant of the write. So what you bring over from elsewhere keeps its deadline, and still follows a default
+// that changes. A document that is over by then expires at once, with its event. With ClockFrom, [ExpiresAt] may be
+// over too, and may go with a ttl, which then does not count. Use it with every write but Delete.
+func ClockFrom(t time.Time) Option {
+	return func(s *settings) (err error) {
+		s.clock, err = format("ClockFrom", t)
+		return err
+	}
 }
 
 // seconds is a duration in seconds, -1 for Never.
@@ -166,11 +177,7 @@ func AckOnly() Option {
 
 // message makes the message of a write.
 func (s settings) message(subject string, body []byte) Message {
-	m := Message{Subject: subject, Body: body, IfMatch: s.ifMatch, ID: s.messageID, Traceparent: s.traceparent, ExpiresAt: s.expiresAt, NotAfter: s.notAfter, Target: s.target}
-	if s.keepClock {
-		m.Clock = wire.ClockKeep
-	}
-	return m
+	return Message{Subject: subject, Body: body, IfMatch: s.ifMatch, ID: s.messageID, Traceparent: s.traceparent, ExpiresAt: s.expiresAt, NotAfter: s.notAfter, Clock: s.clock, Target: s.target}
 }
 
 // encode writes a document, with the TTL if there is one. It does not change a

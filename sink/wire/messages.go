@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"regexp"
@@ -19,7 +20,9 @@ const (
 	// HeaderExpiresAt is on the reply of a read, unless the document never expires. On a write it is an
 	// absolute deadline, in place of a ttl.
 	HeaderExpiresAt = "Lapse-Expires-At"
-	HeaderClock     = "Lapse-Clock" // on a write: see ClockKeep
+	// HeaderClock is on a write: from where the TTL counts, in place of the instant of the write. It is ClockKeep, or an
+	// instant that is not after that one.
+	HeaderClock = "Lapse-Clock"
 	// HeaderNotAfter is on a write whose body has a ttl: an absolute instant, from which the document is
 	// expired however long its TTL is renewed. The sooner of both is its deadline.
 	HeaderNotAfter = "Lapse-Not-After"
@@ -294,12 +297,34 @@ func appendVersion(b []byte, etag Etag, ts Time) []byte {
 
 // Document is one document of a list.
 type Document struct {
-	ID        string          `json:"id"`
-	Etag      Etag            `json:"etag"`
-	Ts        Time            `json:"ts"`
-	ExpiresAt *Time           `json:"expiresAt,omitempty"` // absent if it never expires
-	Target    string          `json:"target,omitempty"`    // see HeaderTarget
-	Document  json.RawMessage `json:"document"`
+	ID        string `json:"id"`
+	Etag      Etag   `json:"etag"`
+	Ts        Time   `json:"ts"`
+	ExpiresAt *Time  `json:"expiresAt,omitempty"` // absent if it never expires
+	Target    string `json:"target,omitempty"`    // see HeaderTarget
+	// Clock is from where the TTL counts; absent where that is Ts. Deadline is the absolute deadline that a write has
+	// named, and NotAfter the limit of the TTL. They and Traceparent are what an export needs beside the body.
+	Clock       Time            `json:"clock,omitzero"`
+	Deadline    *Time           `json:"deadline,omitempty"`
+	NotAfter    *Time           `json:"notAfter,omitempty"`
+	Traceparent string          `json:"traceparent,omitempty"`
+	Document    json.RawMessage `json:"document"`
+}
+
+// UnmarshalJSON implements [json.Unmarshaler]. It keeps the white space around the document, which belongs to its
+// bytes: [ListReply.Encode] writes the document last.
+func (d *Document) UnmarshalJSON(b []byte) error {
+	type plain Document
+	if err := json.Unmarshal(b, (*plain)(d)); err != nil {
+		return err
+	}
+	// A quote within a string is escaped, so what is found is the member.
+	if _, rest, ok := bytes.Cut(b, []byte(`,"document":`)); ok {
+		if whole := bytes.TrimSuffix(rest, []byte("}")); bytes.Equal(bytes.TrimSpace(whole), d.Document) {
+			d.Document = bytes.Clone(whole)
+		}
+	}
+	return nil
 }
 
 // ListRequest asks for a page of a collection. Every member may be left out.
@@ -356,6 +381,18 @@ func (r ListReply) Encode() []byte {
 		}
 		if d.Target != "" {
 			b = appendString(append(b, `,"target":`...), d.Target)
+		}
+		if d.Clock != 0 {
+			b = append(d.Clock.append(append(b, `,"clock":"`...)), '"')
+		}
+		if d.Deadline != nil {
+			b = append(d.Deadline.append(append(b, `,"deadline":"`...)), '"')
+		}
+		if d.NotAfter != nil {
+			b = append(d.NotAfter.append(append(b, `,"notAfter":"`...)), '"')
+		}
+		if d.Traceparent != "" {
+			b = appendString(append(b, `,"traceparent":`...), d.Traceparent)
 		}
 		b = append(append(b, `,"document":`...), d.Document...)
 		b = append(b, '}')

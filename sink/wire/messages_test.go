@@ -193,10 +193,24 @@ func TestEncodeIsWhatTheTagsSay(t *testing.T) {
 			if rapid.Bool().Draw(t, "expires") {
 				d.ExpiresAt = ptr(when.Draw(t, "expiresAt"))
 			}
+			if rapid.Bool().Draw(t, "more") {
+				d.Clock, d.Deadline, d.NotAfter, d.Traceparent = when.Draw(t, "clock"), ptr(when.Draw(t, "deadline")), ptr(when.Draw(t, "notAfter")), drawBytes(t, "traceparent")
+			}
 			page.Documents = append(page.Documents, d)
 		}
 		same(t, plainList(page), page.Encode())
 	})
+}
+
+// TestAPageHasTheBytesOfItsDocuments: what a client reads of a list has the white space around a document too.
+func TestAPageHasTheBytesOfItsDocuments(t *testing.T) {
+	for _, body := range []string{`{}`, " {\n}\n", "\t{\"document\":{}, \"a\":\",\\\"document\\\":\"}\r\n"} {
+		page := wire.ListReply{Documents: []wire.Document{{ID: `a,"document":{}`, Etag: 1, Ts: 1, Document: json.RawMessage(body)}}}
+		var got wire.ListReply
+		if err := json.Unmarshal(page.Encode(), &got); err != nil || string(got.Documents[0].Document) != body {
+			t.Errorf("%q is read as %+v, %v", body, got, err)
+		}
+	}
 }
 
 func same(t *rapid.T, value any, encoded []byte) {

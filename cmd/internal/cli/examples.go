@@ -28,7 +28,7 @@ var examples = map[string]string{
 	"patch":    `lapse patch orders 42 '{"paid":true}' --keep-clock`,
 	"touch":    "lapse touch orders 42",
 	"delete":   "lapse delete orders 42",
-	"import":   "lapse import orders orders.ndjson --op create",
+	"import":   "lapse import orders orders.ndjson --op create --expires-at-field until",
 
 	"get":      "lapse get orders 42",
 	"list":     "lapse list orders --by-deadline --within 1h",

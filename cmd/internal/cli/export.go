@@ -25,9 +25,12 @@ type Export struct {
 
 // Help implements [kong.HelpProvider].
 func (Export) Help() string {
-	return `Each live document is one line of JSON, in no particular order unless --by-deadline is set. The export adds the id to a
-document that does not contain it, so that "lapse import" can read the line; a message also gets
-its target and its time, in a member $lapse, which the import takes out again. A document that is written during the export may be in it or not. Only you can read a file that the export
+	return `Each live document is one line of JSON, {"lapse":1,"id":…,"clock":…,"document":{…}}, in no particular order
+unless --by-deadline is set. It has all that "lapse import" needs to write the document again: the same bytes, from
+where its time to live counts (clock), and what a write has named: an absolute deadline, a limit (notAfter), a target
+and a traceparent. A document with line breaks, or white space around it, is in text, as a string.
+
+A document that is written during the export may be in it or not. Only you can read a file that the export
 creates; one that exists keeps its permissions.`
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +16,7 @@ import (
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
+	"github.com/seed18712806/lapse/ttlrules"
 )
 
 const progressEvery = time.Second
@@ -27,18 +27,22 @@ type Import struct {
 	File        string  `arg:"" optional:"" default:"-" help:"File to read. - or no argument is standard input."`
 	Op          wire.Op `enum:"upsert,create,replace" default:"upsert" placeholder:"OP" help:"What to do with each document: upsert, create or replace (${default})."`
 	From        int     `default:"1" placeholder:"LINE" help:"Begin with this line of the input, to go on with an import that was interrupted (${default})."`
-	ExpiresAt   string  `name:"expires-at-field" placeholder:"NAME" help:"Give each document the absolute deadline that its member NAME has, as in RFC 3339. Without that member it has none."`
 	MsgIDPrefix *Header `name:"msg-id-prefix" placeholder:"TEXT" help:"Give each message an id that begins with this. If you run the import again with the same prefix and file, it repeats no line that the log took within its duplicate window."`
 	Progress    bool    `help:"Show the progress on standard error, even if that is no terminal."`
+	Shaped
 	Connection
 }
 
 // Help implements [kong.HelpProvider].
 func (Import) Help() string {
-	return `Each line of the input is a JSON object with its id, a string; or, as an export writes a message, one that
-begins with "$lapse":{"id":…,"target":…,"expiresAt":…}. The import sends many lines
+	return `Each line of the input is a JSON object with its id, {"id":"7","item":"tea"}; or one of an export,
+{"lapse":1,"id":"7","clock":…,"document":{…}}, whose document then has the same bytes, the same
+deadline and all else that it had. Lines of other stores need flags. If all lines look like an envelope
+of another program, such as {"id":"7","value":{…}}, the import stores nothing and says what to do.
+
+The import sends many lines
 at a time and waits for each outcome. It reports a line that fails with its number, and
-goes on with the others. The exit code is then 3 if all the failed lines were not found, 4
+goes on with the others. What is over already is counted as expired, and is no failure. The exit code is then 3 if all the failed lines were not found, 4
 if all were conflicts, and 1 otherwise. If lapse acknowledges and applies nothing for as
 long as --timeout, the import ends with exit code 5.
 
@@ -53,17 +57,21 @@ type importing struct {
 	*Import
 	streams  output.Streams
 	prefix   wire.Prefix
+	shape    ndjson.Shape
 	pipeline *client.Pipeline
 	progress *output.Progress
 	read     meter // of the input
+	largest  int   // document that NATS takes
+
+	defaultTTL ttlrules.Default // of the collection, if lines that are over are left out
 
 	mu     sync.Mutex
 	counts importCounts
-	exits  map[int]bool // the exit codes that the failed lines would have
-	open   map[int]bool // the lines that were sent and are not known to be done
-	began  time.Time    // when the sending began,
-	before int64        // and how much of the input had been read by then
-	next   int          // the line after the last one that was sent or has failed
+	exits  map[int]bool   // the exit codes that the failed lines would have
+	open   map[int]string // the lines that were sent and are not known to be done, with the deadlines that they name
+	began  time.Time      // when the sending began,
+	before int64          // and how much of the input had been read by then
+	next   int            // the line after the last one that was sent or has failed
 	// What became of lines that are open, although they are not under way any more.
 	unknown int
 	lost    error // of the first of them
@@ -75,6 +83,7 @@ type importCounts struct {
 	Replaced  int `json:"replaced"`
 	Duplicate int `json:"duplicate"` // the log already had the message
 	Failed    int `json:"failed"`
+	Expired   int `json:"expired,omitempty"` // over already: left out, or expired with their write
 	// Warned counts the documents that were written with a warning; Warning is one of those.
 	Warned  int    `json:"warned,omitempty"`
 	Warning string `json:"warning,omitempty"`
@@ -88,7 +97,11 @@ type rest struct {
 }
 
 func (n importCounts) String() string {
-	return fmt.Sprintf("created=%d replaced=%d duplicate=%d failed=%d", n.Created, n.Replaced, n.Duplicate, n.Failed)
+	text := fmt.Sprintf("created=%d replaced=%d duplicate=%d failed=%d", n.Created, n.Replaced, n.Duplicate, n.Failed)
+	if n.Expired > 0 {
+		text += fmt.Sprintf(" expired=%d", n.Expired)
+	}
+	return text
 }
 
 // importFailure is a line that failed, as JSON.
@@ -104,6 +117,10 @@ func (c *Import) Run(ctx context.Context, streams output.Streams) error {
 	}
 	if c.From < 1 {
 		return output.Usagef("--from %d is not valid: use the number of a line, 1 or more", c.From)
+	}
+	shape, err := c.shape()
+	if err != nil {
+		return err
 	}
 	in := streams.In
 	if c.File == "-" {
@@ -123,13 +140,29 @@ func (c *Import) Run(ctx context.Context, streams output.Streams) error {
 	}
 	defer conn.Close()
 
-	i := &importing{Import: c, streams: streams, prefix: prefix, exits: make(map[int]bool), open: make(map[int]bool), next: c.From, began: time.Now()}
+	i := &importing{Import: c, streams: streams, prefix: prefix, shape: shape, exits: make(map[int]bool), open: make(map[int]string), next: c.From, began: time.Now()}
+	if c.SkipExpired {
+		config, err := conn.Config(ctx, c.Name)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.Name, err)
+		}
+		if config.DefaultTTL != nil {
+			i.defaultTTL = ttlrules.Default(*config.DefaultTTL)
+		}
+	}
+	i.read.Reader = in
+	shown := i.shown(in) // by what there is to read
+	i.largest = int(conn.MaxPayload())
+	input := lines(ctx, &i.read, 2*i.largest) // an export doubles some bytes of a document
+	first, err := c.judge(ctx, input, c.From)
+	if err != nil {
+		return err
+	}
 	if i.pipeline, err = conn.Pipeline(i.done); err != nil {
 		return err
 	}
-	i.read.Reader = in
-	i.progress = output.StartProgress(streams, c.Progress, progressEvery, i.shown(in))
-	err = i.send(ctx, lines(ctx, &i.read, int(conn.MaxPayload())))
+	i.progress = output.StartProgress(streams, c.Progress, progressEvery, shown)
+	err = i.send(ctx, first, input)
 	// After an interrupt it waits for what is under way. The timeout of the pipeline bounds that.
 	if closeErr := i.pipeline.Close(context.WithoutCancel(ctx)); closeErr != nil && (err == nil || ctx.Err() != nil) {
 		err = closeErr
@@ -138,15 +171,19 @@ func (c *Import) Run(ctx context.Context, streams output.Streams) error {
 	return i.summary(cmp.Or(err, i.lost))
 }
 
-// send sends every line, until ctx is done.
-func (i *importing) send(ctx context.Context, in <-chan line) error {
+// send sends every line, until ctx is done: those that were read, and then those of the input.
+func (i *importing) send(ctx context.Context, read []line, in <-chan line) error {
 	sending := context.WithoutCancel(ctx) // a line is sent, or it is not
 	for {
 		var l line
-		var ok bool
-		select {
-		case l, ok = <-in:
-		case <-ctx.Done():
+		ok := len(read) > 0
+		if ok {
+			l, read = read[0], read[1:]
+		} else {
+			select {
+			case l, ok = <-in:
+			case <-ctx.Done():
+			}
 		}
 		switch {
 		case ctx.Err() != nil || !ok:
@@ -159,43 +196,29 @@ func (i *importing) send(ctx context.Context, in <-chan line) error {
 			i.failed(l.number, &output.StatusError{Status: wire.StatusTooLarge, Text: l.err.Error()})
 			continue
 		}
-		doc, err := ndjson.Parse(l.text)
+		doc, err := i.shape.Record(l.text)
 		if err != nil {
 			i.failed(l.number, &output.StatusError{Status: wire.StatusBadRequest, Text: err.Error()})
 			continue
 		}
-		m := client.Message{Subject: i.prefix.Write(i.Op, i.Name, doc.ID), Body: doc.Document, Target: doc.Target}
-		if m.ExpiresAt, err = i.deadline(doc.Document); err != nil {
-			i.failed(l.number, &output.StatusError{Status: wire.StatusBadRequest, Text: err.Error()})
+		if len(doc.Document) > i.largest {
+			i.failed(l.number, &output.StatusError{Status: wire.StatusTooLarge, Text: fmt.Sprintf("the document has %d bytes: use at most %d, the largest message that the server takes", len(doc.Document), i.largest)})
 			continue
 		}
-		m.ExpiresAt = cmp.Or(m.ExpiresAt, doc.ExpiresAt)
+		now := time.Now()
+		if i.isOver(doc, now) {
+			i.expired(l.number)
+			continue
+		}
+		m := i.message(doc, now)
 		if i.MsgIDPrefix != nil {
 			m.ID = messageID(string(*i.MsgIDPrefix), l, m.Subject)
 		}
-		i.begin(l.number)
+		i.begin(l.number, m.ExpiresAt)
 		if err := i.pipeline.Send(sending, m, l.number); err != nil {
 			return fmt.Errorf("line %d was not sent: %w", l.number, err)
 		}
 	}
-}
-
-// deadline is the absolute deadline that a line names; "" if it names none.
-func (c *Import) deadline(text []byte) (at string, err error) {
-	if c.ExpiresAt == "" {
-		return "", nil
-	}
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(text, &members); err != nil {
-		return "", err
-	}
-	switch raw := members[c.ExpiresAt]; {
-	case raw == nil || string(raw) == "null":
-		return "", nil
-	case json.Unmarshal(raw, &at) != nil || at == "":
-		return "", fmt.Errorf("member %s is %s: use an instant as in RFC 3339, in quotes", c.ExpiresAt, raw)
-	}
-	return at, nil
 }
 
 // messageID is the id of a line's message. A line with another text has another id.
@@ -207,11 +230,20 @@ func messageID(prefix string, l line, subject string) string {
 	return prefix + "-" + strconv.Itoa(l.number) + "-" + hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// begin notes that a line is sent.
-func (i *importing) begin(number int) {
+// expired counts a line that is over.
+func (i *importing) expired(number int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.open[number], i.next = true, number+1
+	delete(i.open, number)
+	i.next = max(i.next, number+1)
+	i.counts.Expired++
+}
+
+// begin notes that a line is sent.
+func (i *importing) begin(number int, deadline string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.open[number], i.next = deadline, number+1
 	if i.From > 1 && i.before == 0 { // passing over the lines before took no time
 		i.began, i.before = time.Now(), i.read.read.Load()
 	}
@@ -231,6 +263,10 @@ func (i *importing) done(number int, result client.Result, err error) {
 		return
 	}
 	o := result.Outcome
+	if err == nil && i.wasOver(number, o) {
+		i.expired(number)
+		return
+	}
 	if err == nil && o.Status >= wire.StatusBadRequest {
 		err = &output.StatusError{Status: o.Status, Text: fmt.Sprintf("%d: %s", o.Status, o.Error)}
 	}
@@ -253,6 +289,18 @@ func (i *importing) done(number int, result client.Result, err error) {
 		i.counts.Warned++
 		i.counts.Warning = cmp.Or(i.counts.Warning, o.Warning)
 	}
+}
+
+// wasOver reports whether a document was over when lapse had the line: it has expired with its write, or its deadline
+// was refused because it was over.
+func (i *importing) wasOver(number int, o wire.Outcome) bool {
+	if o.Status < wire.StatusBadRequest {
+		return o.ExpiresAt != nil && *o.ExpiresAt <= o.Ts
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	at := wire.Time(millis(i.open[number]))
+	return o.Status == wire.StatusBadRequest && at != 0 && at <= o.Ts
 }
 
 // failed reports and counts a line that failed.
@@ -315,7 +363,7 @@ func (i *importing) incomplete(stopped error) error {
 		}
 	}
 	text := fmt.Sprintf("lines written: %d, rejected: %d, unknown: %d. To go on, repeat the command with --from %d",
-		left.Created+left.Replaced+left.Duplicate, left.Failed, left.Unknown, left.From)
+		left.Created+left.Replaced+left.Duplicate+left.Expired, left.Failed, left.Unknown, left.From)
 	switch {
 	case len(i.open) == 0:
 	case i.Op == wire.Create:

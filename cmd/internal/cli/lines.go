@@ -35,7 +35,7 @@ func lines(ctx context.Context, r io.Reader, longest int) <-chan line {
 			case err != nil:
 				l = line{err: err}
 			case next.TooLong:
-				l.err = fmt.Errorf("the line has %d bytes: use at most %d, the largest message that the server takes", next.Size, longest)
+				l.err = fmt.Errorf("the line has %d bytes: use at most %d", next.Size, longest)
 			}
 			select {
 			case out <- l:

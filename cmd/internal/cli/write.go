@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/client"
@@ -98,9 +99,23 @@ type Limited struct {
 	NotAfter *Deadline `placeholder:"TIME" help:"Expire then at the latest, however long the ttl of the document is renewed: an instant or a duration, as of --expires-at."`
 }
 
+// Begun is the flags of writes that may say where the clock of the document begins.
+type Begun struct {
+	Deadlined
+	Clock *Instant `placeholder:"TIME" help:"Let the time to live count from then, in place of now: an instant that is not to come, or how long ago, such as 90s or 7d. A document that is over by then expires at once."`
+}
+
+// begin is the instant as lapse reads it, empty if the user gave none.
+func (b Begun) begin() string {
+	if b.Clock == nil {
+		return ""
+	}
+	return b.Clock.UTC().Format(time.RFC3339Nano)
+}
+
 // Clocked is the flags of writes that may keep the clock of the document.
 type Clocked struct {
-	Deadlined
+	Begun
 	KeepClock bool `help:"Let the time to live go on counting from where it began."`
 }
 
@@ -138,14 +153,14 @@ type Create struct {
 	Document
 	Limited
 	Targeted
-	Deadlined
+	Begun
 	Writing
 	Connection
 }
 
 // Run runs the command.
 func (c *Create) Run(ctx context.Context, streams output.Streams) error {
-	return write(ctx, &c.Connection, streams, wire.Create, c.Target, c.Document, c.Writing, clock{Clocked{Deadlined: c.Deadlined}, c.Limited, c.Targeted})
+	return write(ctx, &c.Connection, streams, wire.Create, c.Target, c.Document, c.Writing, clock{Clocked{Begun: c.Begun}, c.Limited, c.Targeted})
 }
 
 // Replace replaces a document that exists.
@@ -181,14 +196,14 @@ func (c *Patch) Run(ctx context.Context, streams output.Streams) error {
 // Touch renews a document's time to live.
 type Touch struct {
 	Target
-	Deadlined
+	Begun
 	Writing
 	Connection
 }
 
 // Run runs the command.
 func (c *Touch) Run(ctx context.Context, streams output.Streams) error {
-	return write(ctx, &c.Connection, streams, wire.Touch, c.Target, noBody{}, c.Writing, clock{Clocked: Clocked{Deadlined: c.Deadlined}})
+	return write(ctx, &c.Connection, streams, wire.Touch, c.Target, noBody{}, c.Writing, clock{Clocked: Clocked{Begun: c.Begun}})
 }
 
 // Delete removes a document.
@@ -218,6 +233,9 @@ func write(ctx context.Context, c *Connection, streams output.Streams, op wire.O
 	if err := t.Check(); err != nil {
 		return err
 	}
+	if asked.KeepClock && asked.Clock != nil {
+		return output.Usagef("--keep-clock and --clock contradict each other: leave one out")
+	}
 	data, err := body.read(ctx, streams)
 	if err != nil {
 		return err
@@ -228,7 +246,7 @@ func write(ctx context.Context, c *Connection, streams output.Streams, op wire.O
 			IfMatch: Text(w.IfMatch), ID: Text(w.MsgID), Traceparent: Text(w.Traceparent),
 		}
 		m.ExpiresAt, m.NotAfter, m.Target = asked.ExpiresAt.text(), asked.NotAfter.text(), Text(asked.To)
-		if asked.KeepClock {
+		if m.Clock = asked.begin(); asked.KeepClock {
 			m.Clock = wire.ClockKeep
 		}
 		return m

@@ -145,8 +145,11 @@ func (m *messages) writes() {
 		if op != wire.Delete {
 			h[wire.HeaderExpiresAt] = ofInstant("An absolute deadline, in place of a ttl.")
 		}
-		if op == wire.Upsert || op == wire.Replace || op == wire.Patch {
-			h[wire.HeaderClock] = ofConst(wire.ClockKeep)
+		switch begin := ofInstant("From where the TTL counts; not after the instant of the write."); op {
+		case wire.Upsert, wire.Replace, wire.Patch:
+			h[wire.HeaderClock] = object{"anyOf": []any{ofConst(wire.ClockKeep), begin}}
+		case wire.Create, wire.Touch:
+			h[wire.HeaderClock] = begin
 		}
 		if op == wire.Upsert || op == wire.Create || op == wire.Replace {
 			h[wire.HeaderTarget] = ofTarget("Makes the document a message: when it expires, it is published on due.{target}, in place of an event.")

@@ -28,6 +28,21 @@ func TestClocks(t *testing.T) {
 	r.do("PATCH", path, `{"b":2}`, "lapse-clock", "keep").want(t, 200).header(t, "Lapse-Expires-At", first)
 	r.do("PUT", path, `{}`, "Lapse-Clock", "kept").want(t, 400, "use keep")
 
+	// A clock that begins earlier.
+	ago := time.Now().Add(-time.Hour).UTC().Truncate(time.Millisecond)
+	begin, ends := ago.Format("2006-01-02T15:04:05.000Z"), ago.Add(10*time.Hour).Format("2006-01-02T15:04:05.000Z")
+	begun := path[:len(path)-1] + "begun"
+	r.do("PUT", begun, `{"ttl":36000}`, "If-None-Match", "*", "Lapse-Clock", begin).want(t, 201).header(t, "Lapse-Expires-At", ends)
+	r.do("PATCH", begun, `{"a":1}`, "Lapse-Clock", begin).want(t, 200).header(t, "Lapse-Expires-At", ends)
+	r.do("POST", begun+"/touch", "", "Lapse-Clock", begin).want(t, 200).header(t, "Lapse-Expires-At", ends)
+	r.do("GET", many+"?ids=begun", "").want(t, 200, `"clock":"`+begin+`"`)
+	r.do("PUT", begun, `{"ttl":60}`, "Lapse-Clock", begin).want(t, 200)
+	r.do("GET", begun, "").want(t, 404)
+	r.do("PUT", begun, `{}`, "Lapse-Clock", at).want(t, 400, "use an instant that is not after the stamp")
+	line := `{"lapse":1,"id":"line","clock":"` + begin + `","document":{ "ttl":36000 }}`
+	r.do("POST", many, line, "Content-Type", "application/x-ndjson").want(t, 200, `"status":201`, `"expiresAt":"`+ends+`"`)
+	r.do("GET", path[:len(path)-1]+"line", "").want(t, 200, `{ "ttl":36000 }`)
+
 	r.do("PUT", path, `{"ttl":36000}`, "Lapse-Not-After", at).want(t, 200, `"expiresAt":"`+at+`"`)
 	r.do("POST", path+"/touch", "").want(t, 200, `"expiresAt":"`+at+`"`)
 	r.do("PATCH", path, `{"ttl":null}`).want(t, 200).header(t, "Lapse-Expires-At", at)

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -151,7 +152,8 @@ func (i *importing) line(ctx context.Context, l ndjson.Line) error {
 		m.Body = doc.Document
 	}
 	if i.opts.Op.HasBody() && i.opts.Op != wire.Patch {
-		m.Target, m.ExpiresAt = doc.Target, doc.ExpiresAt
+		m.Target, m.ExpiresAt, m.NotAfter, m.Clock = doc.Target, doc.Deadline, doc.NotAfter, doc.Clock
+		m.Traceparent = cmp.Or(doc.Traceparent, m.Traceparent)
 	}
 	if i.opts.Key != "" {
 		m.ID = i.opts.Key + "-" + strconv.Itoa(l.Number)

@@ -1,5 +1,5 @@
-// Package ndjson reads documents from an input that has one on each line ([NewReader]), with the id that
-// each of them has, and of a message its target and time ([Parse]). [Append] writes such lines.
+// Package ndjson reads documents from an input that has one on each line ([NewReader]), in the lines of an export or in
+// those of another store ([Shape]). [Append] writes the lines of an export.
 package ndjson
 
 import (

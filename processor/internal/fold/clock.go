@@ -15,14 +15,16 @@ type Asked struct {
 	ExpiresAt *wire.Time // the absolute deadline; nil if there is none
 	NotAfter  *wire.Time // the limit of the ttl; nil if there is none
 	Keep      bool       // the clock of the live version
+	Begin     *wire.Time // where the clock begins; nil if the message does not say
 	NamesTTL  bool       // the body has a ttl, perhaps null
 }
 
-// expiresAtOps and clockOps are the operations that may have the headers.
+// The operations that may have the headers, Lapse-Clock with keep or with an instant.
 var (
 	expiresAtOps = []wire.Op{wire.Upsert, wire.Create, wire.Replace, wire.Patch, wire.Touch}
 	notAfterOps  = []wire.Op{wire.Upsert, wire.Create, wire.Replace}
-	clockOps     = []wire.Op{wire.Upsert, wire.Replace, wire.Patch}
+	keepOps      = []wire.Op{wire.Upsert, wire.Replace, wire.Patch}
+	beginOps     = expiresAtOps
 )
 
 // readClock reads the values of the headers Lapse-Expires-At, Lapse-Not-After and Lapse-Clock.
@@ -36,15 +38,23 @@ func (m *Message) readClock(deadlines, limits, clocks []string) (r *Refusal) {
 	if m.Clock.ExpiresAt != nil && m.Clock.NotAfter != nil {
 		return Refuse(wire.StatusBadRequest, "headers %s and %s exclude each other: the first is in place of a ttl, and the second limits one. Send one of them.", wire.HeaderExpiresAt, wire.HeaderNotAfter)
 	}
-	if r := m.takes(wire.HeaderClock, clocks, clockOps); r != nil {
+	return m.readBegin(clocks)
+}
+
+// readBegin reads the values of the header Lapse-Clock.
+func (m *Message) readBegin(clocks []string) *Refusal {
+	if len(clocks) == 1 && clocks[0] == wire.ClockKeep {
+		m.Clock.Keep = true
+		return m.takes(wire.HeaderClock+": "+wire.ClockKeep, clocks, keepOps)
+	}
+	if r := m.takes(wire.HeaderClock, clocks, beginOps); r != nil || len(clocks) == 0 {
 		return r
 	}
-	if len(clocks) > 0 {
-		if clocks[0] != wire.ClockKeep {
-			return Refuse(wire.StatusBadRequest, "header %s is %s: use %s, or leave it out.", wire.HeaderClock, wire.Quote(clocks[0]), wire.ClockKeep)
-		}
-		m.Clock.Keep = true
+	at, err := wire.ParseInstant(clocks[0])
+	if err != nil {
+		return Refuse(wire.StatusBadRequest, "header %s is %s: use %s, or an instant as in RFC 3339 that is not after the write's stamp, such as 2026-01-31T18:00:00Z, or leave it out.", wire.HeaderClock, wire.Quote(clocks[0]), wire.ClockKeep)
 	}
+	m.Clock.Begin = &at
 	return nil
 }
 
@@ -83,8 +93,11 @@ func (m *Message) takes(header string, values []string, ops []wire.Op) *Refusal 
 // checkClock returns why the ttl or the instant of a message is not allowed in a
 // collection, for a version that is written at an instant.
 func checkClock(m *Message, config store.Config, at int64) *Refusal {
+	if begin := m.Clock.Begin; begin != nil && (*begin < 1 || int64(*begin) > at) {
+		return Refuse(wire.StatusBadRequest, "header %s is %s, and the write's stamp is %s: use an instant that is not after the stamp, and after 1970.", wire.HeaderClock, *begin, wire.Time(at))
+	}
 	if config.History.Current() == ttlrules.Off {
-		return nil // nobody interprets them
+		return nil // nobody interprets the others
 	}
 	if m.TTLErr != nil {
 		return Refuse(wire.StatusBadRequest, "%v", m.TTLErr)
@@ -98,8 +111,9 @@ func checkClock(m *Message, config store.Config, at int64) *Refusal {
 	}
 	what, length := fmt.Sprintf("ttl %d", m.TTL), 1000*int64(m.TTL)
 	if m.Clock.ExpiresAt != nil {
-		length = int64(*m.Clock.ExpiresAt) - at
-		what = fmt.Sprintf("header %s is %s, which is %d ms after the write's stamp %s: that", wire.HeaderExpiresAt, *m.Clock.ExpiresAt, length, wire.Time(at))
+		from, name := m.Clock.from(at)
+		length = int64(*m.Clock.ExpiresAt) - from
+		what = fmt.Sprintf("header %s is %s, which is %d ms after %s %s: that", wire.HeaderExpiresAt, *m.Clock.ExpiresAt, length, name, wire.Time(from))
 	}
 	never := m.Clock.ExpiresAt == nil && m.TTL == ttlrules.Never
 	switch {
@@ -111,17 +125,33 @@ func checkClock(m *Message, config store.Config, at int64) *Refusal {
 	return nil
 }
 
-// inRange returns an error unless the absolute deadline or the limit lies at most MaxSeconds after an
-// instant.
+// from is where the clock of a new version begins that is written at an instant, and what that is.
+func (a Asked) from(at int64) (from int64, name string) {
+	if a.Begin != nil {
+		return int64(*a.Begin), wire.HeaderClock
+	}
+	return at, "the write's stamp"
+}
+
+// inRange returns an error unless the absolute deadline or the limit lies at most MaxSeconds after the beginning of the
+// clock. It has to be after the write's stamp too, unless the write says where the clock begins: such a write brings
+// over a version, which may be over by now.
 func (a Asked) inRange(at int64) error {
 	header, named := wire.HeaderExpiresAt, a.ExpiresAt
 	if a.NotAfter != nil {
 		header, named = wire.HeaderNotAfter, a.NotAfter
 	}
-	if named == nil || int64(*named) > at && int64(*named)-at <= ttlrules.MaxSeconds*1000 {
+	if named == nil {
 		return nil
 	}
-	return bad("header %s is %s, and the write's stamp is %s: use an instant after the stamp, and at most %d s after it.", header, *named, wire.Time(at), ttlrules.MaxSeconds)
+	from, name := a.from(at)
+	switch far := int64(*named)-from > ttlrules.MaxSeconds*1000; {
+	case a.Begin == nil && (far || int64(*named) <= at):
+		return bad("header %s is %s, and %s is %s: use an instant after the stamp, and at most %d s after it.", header, *named, name, wire.Time(at), ttlrules.MaxSeconds)
+	case far || *named < 1:
+		return bad("header %s is %s, and %s is %s: use an instant at most %d s after that, and after 1970.", header, *named, name, wire.Time(from), ttlrules.MaxSeconds)
+	}
+	return nil
 }
 
 // checkLimited refuses what a document with a NotAfter does not allow. Its limit stays, so that a client
@@ -131,7 +161,9 @@ func checkLimited(m *Message, live *Version, h store.Header, config store.Config
 	if (m.Op == wire.Touch || m.Op == wire.Patch) && m.Clock.ExpiresAt != nil && live.Header.NotAfter != 0 {
 		return Refuse(wire.StatusBadRequest, "the document has a %s, %s, which a %s keeps: send it without %s, or upsert or replace the document.", wire.HeaderNotAfter, wire.Time(live.Header.NotAfter), m.Op, wire.HeaderExpiresAt)
 	}
-	if !m.Clock.NamesTTL || h.NotAfter == 0 || h.TTL > 0 || config.MaxTTL == 0 || h.NotAfter-h.Ts <= 1000*int64(config.MaxTTL) {
+	from, _ := m.Clock.from(h.Ts)
+	named := m.Clock.NamesTTL || m.Clock.NotAfter != nil
+	if !named || h.NotAfter == 0 || h.TTL > 0 || config.MaxTTL == 0 || h.NotAfter-from <= 1000*int64(config.MaxTTL) {
 		return nil
 	}
 	return Refuse(wire.StatusBadRequest, "without a ttl the document would live until its %s, %s, which is longer than collection %s allows: give it a ttl of at most its maxTtl, which is %d s.", wire.HeaderNotAfter, wire.Time(h.NotAfter), m.Collection, config.MaxTTL)
@@ -164,10 +196,12 @@ func (m *Message) header(live *Version, at int64) store.Header {
 	case m.Op == wire.Touch, m.Op == wire.Patch:
 		h.Absolute, h.NotAfter = live.Header.Absolute, live.Header.NotAfter
 	}
+	begin, _ := m.Clock.from(at)
 	if m.Clock.Keep && live != nil {
-		if begin := live.Header.Clock().Begin(); begin < at {
-			h.Kept = begin
-		}
+		begin = live.Header.Clock().Begin()
+	}
+	if begin < at {
+		h.Kept = begin
 	}
 	return h
 }

@@ -300,6 +300,9 @@ func (d Decoder) content(m *Message) *Refusal {
 	}
 	m.TTL, m.TTLErr = ttlrules.ParseTTL(ttl)
 	m.Clock.NamesTTL = ttl != nil
+	if m.Clock.Begin != nil {
+		return nil // touches and patches can have left both in the version that is brought over
+	}
 	if m.Clock.NotAfter != nil && m.TTL <= 0 { // Inherit too if it is not valid
 		return Refuse(wire.StatusBadRequest, "header %s limits a ttl, and that of the body is %s: give it one of 1 to %d s, or use %s.", wire.HeaderNotAfter, cmp.Or(show(ttl), "absent"), ttlrules.MaxSeconds, wire.HeaderExpiresAt)
 	}

@@ -40,10 +40,10 @@ func (d *Decision) Name(messages []*Message) (slots []*Slot, whole map[Key]bool)
 			d.Slot(Key{Collection: generation, ID: m.ID})
 		}
 		// A document that is touched, and expires before the batch ends, is needed
-		// whole. No TTL is shorter than a second; an absolute deadline may be near.
+		// whole. No TTL is shorter than a second; an absolute deadline may be near, and a clock may have run out.
 		// So may a warning of it.
 		config := d.catalog.Config(m.Collection)
-		near := last-messages[0].Time >= 1000 || m.Clock.ExpiresAt != nil || len(config.Warnings) > 0
+		near := last-messages[0].Time >= 1000 || m.Clock.ExpiresAt != nil || m.Clock.Begin != nil || len(config.Warnings) > 0
 		if m.Op == wire.Patch || m.Op == wire.Touch && near {
 			whole[key] = true
 		}
