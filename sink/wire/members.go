@@ -21,6 +21,9 @@ type Member struct {
 	Following *Following `json:"following,omitempty"`
 	// Problem is why the process is not ready; empty if it is.
 	Problem string `json:"problem,omitempty"`
+	// AwaitsPromotion means that the process has stopped because a promotion of its region has begun, and that Problem
+	// follows from that alone.
+	AwaitsPromotion bool `json:"awaitsPromotion,omitempty"`
 	// Only of an owner: how far its logs are applied. If there are several shards, Applied and
 	// LagMessages are sums, and Overdue is the greatest.
 	Applied     uint64     `json:"applied,omitempty"`     // log sequence that was applied
