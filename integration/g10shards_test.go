@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/seed18712806/lapse/integration/harness"
@@ -59,6 +60,46 @@ func TestG10_AShardThatRests(t *testing.T) {
 				return nil
 			})
 			if !w.readable("c", ids[rests]) {
+				t.Error("the document that lives is gone")
+			}
+		})
+	}
+}
+
+// An order to forget lets go at once of what may go, in all shards, although lapse may take 8 days. Documents that live
+// stay, and what a document has lost is in no file.
+//
+// It fails if the order takes fewer snapshots than needed, ends no file of NATS, or does not let Redis rewrite its files.
+func TestG10_Forget(t *testing.T) {
+	t.Parallel()
+	for _, shards := range []int{1, 2} {
+		t.Run(fmt.Sprint(shards), func(t *testing.T) {
+			t.Parallel()
+			w := serversOf(t, harness.RedisOptions{Persistent: true}, shards)
+			w.lapse = harness.StartLapse(t, w.nats.URL(), w.redis.Address(), "--duplicate-window", duplicateWindow.String(), "--shards", fmt.Sprint(shards))
+			w.Configure("c", `{"defaultTtl":-1}`)
+			w.Want(201, wire.Upsert, "c", "live", `{"is":"alive"}`)
+			for n := range 8 {
+				w.Want(201, wire.Upsert, "c", fmt.Sprint(n), `{"is":"91c4b7e2 secret"}`)
+			}
+			conn := connected(t, w)
+			if _, err := conn.Snapshot(t.Context(), func(lapseclient.SnapshotProgress) {}); err != nil {
+				t.Fatal(err)
+			}
+			for n := range 8 {
+				w.Want(204, wire.Delete, "c", fmt.Sprint(n), "")
+			}
+			done, err := conn.Forget(t.Context(), func(lapseclient.SnapshotProgress) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f := done.Forgotten; f == nil || slices.Contains(f.Left, "log") || slices.Contains(f.Left, "snapshots") || slices.Contains(f.Left, "redis") {
+				t.Errorf("left: %+v", f)
+			}
+			if files := filesWith([]string{w.nats.Dir(), w.redis.Dir(), w.lapse.Dir()}, "91c4b7e2 secret"); len(files) > 0 {
+				t.Errorf("the bytes are in %v", files)
+			}
+			if !w.readable("c", "live") {
 				t.Error("the document that lives is gone")
 			}
 		})

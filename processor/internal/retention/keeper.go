@@ -75,6 +75,7 @@ type Keeper struct {
 	truncated uint64 // the log has nothing before it
 	denied    bool   // Redis does not rewrite its files
 	asked     atomic.Int64
+	forget    atomic.Int64  // what has died before it may go at once, Unix milliseconds
 	poke      chan struct{} // somebody has asked
 }
 
@@ -103,7 +104,9 @@ func (k *Keeper) every() time.Duration {
 func (k *Keeper) Run(ctx context.Context) {
 	failures, last := 0, ""
 	for wait := k.every(); k.rest(ctx, wait); {
-		wait = k.every()
+		if wait = k.every(); k.forgets() {
+			wait = min(wait, forgetEvery)
+		}
 		if k.Applying() != nil {
 			continue // what the shard lacks comes first
 		}
@@ -249,7 +252,7 @@ func (k *Keeper) wants(info *jetstream.StreamInfo) bool {
 		cost += newest.Bytes
 	}
 	aged := now.Sub(time.UnixMilli(begun)) >= k.interval() && (!k.clean(info) || k.holds())
-	wanted := aged || k.tries.anew > 0 || begun < k.asked.Load() || grown(info.State, offset) > cost
+	wanted := aged || k.wantsForOrder() || k.tries.anew > 0 || begun < k.asked.Load() || grown(info.State, offset) > cost
 	return wanted && !now.Before(k.tries.until) && k.onDisk()
 }
 
@@ -346,7 +349,7 @@ func (k *Keeper) end(ctx context.Context, had edges, now time.Time, info *jetstr
 	}
 	next := edge{At: now.UnixMilli(), Seq: info.State.LastSeq}
 	last := had.last()
-	if next.At-last.At < every.Milliseconds() {
+	if next.At-last.At < every.Milliseconds() && last.At >= k.forget.Load() {
 		return had, nil
 	}
 	if next.Seq > last.Seq { // else nothing was stored since

@@ -24,7 +24,7 @@ func (k *Keeper) noteEvery() time.Duration { return k.interval() / 8 }
 // readOthers reads what the keepers of the other shards have done: the shards share the files of the snapshots, and
 // Redis.
 func (k *Keeper) readOthers(ctx context.Context, now time.Time) error {
-	if k.Names.Shards < 2 || now.Sub(k.othersAt) < k.noteEvery()/2 {
+	if k.Names.Shards < 2 || now.Sub(k.othersAt) < k.noteEvery()/2 && !k.forgets() {
 		return nil
 	}
 	all := make(map[int]kept)
