@@ -331,3 +331,36 @@ func TestHolds(t *testing.T) {
 		t.Error("Redis's files have nothing of the other shard")
 	}
 }
+
+// TestForget: an order to forget takes snapshots until both lie behind the files that were ended for it, of the shard
+// and of the others; then it is done, and no more are taken.
+func TestForget(t *testing.T) {
+	k := keeper()
+	k.Names.Shard, k.Names.Shards = 1, 2
+	k.stirred, k.seen = at(19).UnixMilli(), logAt(20, 1, 100)
+	k.generations = []snapshot.Generation{taken(19, 90), taken(18, 80)}
+	k.forget.Store(at(20).UnixMilli())
+	want := func(when string, wanted, done bool) {
+		t.Helper()
+		if got := k.wants(logAt(20.01, 1, 100)); got != wanted {
+			t.Errorf("%s: a snapshot is wanted: %t", when, got)
+		}
+		if got := k.letGo(at(20).UnixMilli()); got != done {
+			t.Errorf("%s: it is done: %t", when, got)
+		}
+	}
+	want("no file was ended", true, false)
+	k.kept.Log, k.kept.Objects = edges{{at(20).UnixMilli(), 100}}, edges{{at(20).UnixMilli(), 50}}
+	want("no snapshot was taken since", true, false)
+	k.generations = []snapshot.Generation{
+		{Generation: 4, Begun: at(20.002).UnixMilli(), Offset: 101}, {Generation: 3, Begun: at(20.001).UnixMilli(), Offset: 100},
+	}
+	k.kept.Floors = []floor{{4, 60}, {3, 50}}
+	k.oldest = 50
+	want("the log is not truncated, and an old snapshot is there", false, false)
+	k.others = map[int]kept{0: {Objects: edges{{at(20).UnixMilli(), 55}}}}
+	want("another shard has ended the file of one", true, false)
+	k.kept.Floors = []floor{{4, 60}, {3, 55}}
+	k.oldest, k.seen = 56, logAt(20.01, 100, 101)
+	want("all is gone", false, true)
+}
