@@ -139,7 +139,7 @@ func planPromotion(ctx context.Context, p *streams.Promotion, role streams.Role,
 		facts.Seen = &seen
 		lost := !opts.Drain && !opts.Force && (facts.Reach.Silent || facts.Reach.Late)
 		agrees := !seen.Running || seen.Following == nil || seen.Following.Down != 0
-		waits := lost && !agrees || opts.Drain && !opts.Force && !opts.DryRun && len(seen.Problems) > 0 // they may be of a moment ago
+		waits := lost && !agrees || opts.Drain && !opts.Force && !opts.DryRun && facts.Hindered() // they may be of a moment ago
 		if !waits || time.Since(began) > seesWithin || !backoff.Wait(ctx, seesAgain) {
 			break
 		}

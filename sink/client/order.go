@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -20,20 +21,34 @@ type SnapshotProgress struct {
 	Shards  int    `json:"shards"`
 	Done    int    `json:"done"`              // shards whose snapshot is stored
 	Failure string `json:"failure,omitempty"` // why the last attempt of a shard has failed; it is tried again
+	// Forgotten is of an order to forget that is done: absent otherwise.
+	Forgotten *Forgotten `json:"forgotten,omitempty"`
+}
+
+// Forgotten is what an order to forget has left.
+type Forgotten struct {
+	Before wire.Time `json:"before"` // what had expired, or was deleted or overwritten by then, is gone, but for these:
+	// Left are the places that may still have bytes of it: log, redis (its files), events.
+	Left []string `json:"left"`
+	// Until is when these have none any more, at the latest.
+	Until wire.Time `json:"until,omitzero"`
 }
 
 // Snapshots orders a snapshot of every shard, and waits until all are stored or ctx is done. It calls
 // progress when something has changed. A snapshot that fails is tried again.
-func takeSnapshots(ctx context.Context, l *connection, progress func(SnapshotProgress)) (p SnapshotProgress, err error) {
+func takeSnapshots(ctx context.Context, l *connection, forget bool, progress func(SnapshotProgress)) (p SnapshotProgress, err error) {
 	shards, err := readShards(ctx, l)
 	if err != nil {
 		return p, err
 	}
 	since := make([]int64, shards)
 	for {
-		now := SnapshotProgress{Shards: shards}
+		now, done := SnapshotProgress{Shards: shards}, &Forgotten{Left: []string{}}
 		for shard := range shards {
-			reply, err := ask(ctx, l, shard, since[shard])
+			if forget { // one instant for all: the shards share files
+				since[shard] = since[0]
+			}
+			reply, err := ask(ctx, l, shard, wire.SnapshotOrder{Since: since[shard], Forget: forget})
 			if err != nil {
 				return p, err
 			}
@@ -41,6 +56,7 @@ func takeSnapshots(ctx context.Context, l *connection, progress func(SnapshotPro
 			if reply.Done {
 				now.Done++
 			}
+			done.add(reply)
 			now.Failure = cmp.Or(now.Failure, reply.Failure)
 		}
 		if now != p {
@@ -48,6 +64,9 @@ func takeSnapshots(ctx context.Context, l *connection, progress func(SnapshotPro
 			progress(p)
 		}
 		if p.Done == p.Shards {
+			if forget {
+				p.Forgotten = done
+			}
 			return p, nil
 		}
 		select {
@@ -58,11 +77,21 @@ func takeSnapshots(ctx context.Context, l *connection, progress func(SnapshotPro
 	}
 }
 
+// add adds what a shard has left.
+func (f *Forgotten) add(reply wire.SnapshotReply) {
+	f.Before = wire.Time(reply.Since)
+	for _, place := range reply.Left {
+		if !slices.Contains(f.Left, place) {
+			f.Left, f.Until = append(f.Left, place), reply.Until
+		}
+	}
+}
+
 // ask orders a snapshot of a shard, or asks whether it is stored. The owner of the shard may have
 // just changed: then nobody answers for a moment, and the new one takes the order anew.
-func ask(ctx context.Context, l *connection, shard int, since int64) (reply wire.SnapshotReply, err error) {
+func ask(ctx context.Context, l *connection, shard int, order wire.SnapshotOrder) (reply wire.SnapshotReply, err error) {
 	subject := l.Prefix.Snapshot(shard)
-	body, err := json.Marshal(wire.SnapshotOrder{Since: since})
+	body, err := json.Marshal(order)
 	if err != nil {
 		return reply, err
 	}

@@ -21,6 +21,9 @@ type Member struct {
 	Following *Following `json:"following,omitempty"`
 	// Problem is why the process is not ready; empty if it is.
 	Problem string `json:"problem,omitempty"`
+	// AwaitsPromotion means that the process has stopped because a promotion of its region has begun, and that Problem
+	// follows from that alone.
+	AwaitsPromotion bool `json:"awaitsPromotion,omitempty"`
 	// Only of an owner: how far its logs are applied. If there are several shards, Applied and
 	// LagMessages are sums, and Overdue is the greatest.
 	Applied     uint64     `json:"applied,omitempty"`     // log sequence that was applied
@@ -59,6 +62,8 @@ type Retention struct {
 // Since is 0; else how far those are that the reply with this Since was about.
 type SnapshotOrder struct {
 	Since int64 `json:"since,omitempty"`
+	// Forget orders to let go at once of what may go of all that died before Since.
+	Forget bool `json:"forget,omitempty"`
 }
 
 // SnapshotReply is the reply to a [SnapshotOrder].
@@ -66,6 +71,10 @@ type SnapshotReply struct {
 	Since   int64  `json:"since"`
 	Done    bool   `json:"done"`              // a snapshot that was begun since then is stored
 	Failure string `json:"failure,omitempty"` // why the last attempt has failed; there are more
+	// Left are the places that may still have bytes of what died before Since, of an order to forget that is done; they
+	// have none any more at Until.
+	Left  []string `json:"left,omitempty"`
+	Until Time     `json:"until,omitzero"`
 }
 
 // Lease names the process that owns a shard. It is stored in [Prefix.MembersBucket] under

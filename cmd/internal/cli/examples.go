@@ -27,7 +27,7 @@ var examples = map[string]string{
 	"schedule": `lapse schedule mail.send --at 18:00 '{"to":"ada@example.com"}'`,
 	"patch":    `lapse patch orders 42 '{"paid":true}' --keep-clock`,
 	"touch":    "lapse touch orders 42",
-	"delete":   "lapse delete orders 42",
+	"delete":   "lapse delete orders --id-prefix user:7: --dry-run",
 	"import":   "lapse import orders orders.ndjson --op create --expires-at-field until",
 
 	"get":      "lapse get orders 42",
@@ -39,7 +39,7 @@ var examples = map[string]string{
 	"forward":  "lapse forward orders https://example.com/hooks --secret-file secret",
 	"archive":  "lapse archive orders ./events --since 7d",
 	"status":   "lapse status",
-	"snapshot": "lapse snapshot",
+	"snapshot": "lapse snapshot --forget",
 }
 
 // addExamples ends the help of each command with its example.

@@ -148,7 +148,9 @@ func seen(ctx context.Context, conn *client.Client) (s processor.SeenRegion, err
 			continue
 		}
 		s.Following = wire.Further(s.Following, m.Following)
-		if m.Problem != "" {
+		if m.AwaitsPromotion {
+			s.Stopped = append(s.Stopped, m.Problem)
+		} else if m.Problem != "" {
 			s.Problems = append(s.Problems, m.Problem)
 		}
 	}

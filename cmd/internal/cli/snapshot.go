@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/client"
@@ -10,6 +11,7 @@ import (
 
 // Snapshot lets lapse take a snapshot of every shard now.
 type Snapshot struct {
+	Forget bool `help:"Let go at once of all that may go of documents that have expired, or were deleted or overwritten, and say what is left."`
 	Connection
 }
 
@@ -17,7 +19,10 @@ type Snapshot struct {
 func (Snapshot) Help() string {
 	return `lapse takes snapshots by itself. This asks for one of every shard now, for example before
 a backup, and waits until all are stored. The progress goes to standard error. A snapshot that
-fails is tried again; an interrupt (ctrl-C) ends the waiting, not the snapshots.`
+fails is tried again; an interrupt (ctrl-C) ends the waiting, not the snapshots.
+
+With --forget lapse takes as many snapshots as it needs to truncate the log, ends the files of NATS, and lets
+Redis write its files anew. It waits for --nats-sync-interval twice. Events stay as long as they are kept.`
 }
 
 // Run runs the command.
@@ -27,7 +32,11 @@ func (c *Snapshot) Run(ctx context.Context, streams output.Streams) error {
 		return err
 	}
 	defer conn.Close()
-	p, err := conn.Snapshot(ctx, func(p client.SnapshotProgress) {
+	order := conn.Snapshot
+	if c.Forget {
+		order = conn.Forget
+	}
+	p, err := order(ctx, func(p client.SnapshotProgress) {
 		text := fmt.Sprintf("%d of %s", p.Done, numberOf(p.Shards, "shard"))
 		if p.Failure != "" {
 			text += ": " + p.Failure
@@ -40,6 +49,13 @@ func (c *Snapshot) Run(ctx context.Context, streams output.Streams) error {
 	if c.JSON() {
 		return output.PrintJSON(streams.Out, p)
 	}
-	_, err = fmt.Fprintf(streams.Out, "took %s\n", numberOf(p.Shards, "snapshot"))
+	text := "took " + numberOf(p.Shards, "snapshot")
+	if f := p.Forgotten; f != nil {
+		text = fmt.Sprintf("nothing is left of what had ended by %s", f.Before)
+		if len(f.Left) > 0 {
+			text = fmt.Sprintf("of what had ended by %s bytes may be left until %s in: %s", f.Before, f.Until, strings.Join(f.Left, ", "))
+		}
+	}
+	_, err = fmt.Fprintln(streams.Out, text)
 	return err
 }

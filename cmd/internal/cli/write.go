@@ -195,27 +195,45 @@ func (c *Patch) Run(ctx context.Context, streams output.Streams) error {
 
 // Touch renews a document's time to live.
 type Touch struct {
-	Target
+	Targets
 	Begun
 	Writing
 	Connection
 }
 
+// Help implements [kong.HelpProvider].
+func (Touch) Help() string { return manyHelp }
+
 // Run runs the command.
 func (c *Touch) Run(ctx context.Context, streams output.Streams) error {
-	return write(ctx, &c.Connection, streams, wire.Touch, c.Target, noBody{}, c.Writing, clock{Clocked: Clocked{Begun: c.Begun}})
+	if several, err := c.several(c.Writing); err != nil || several {
+		if err != nil {
+			return err
+		}
+		return writeMany(ctx, &c.Connection, streams, wire.Touch, c.Targets, "touched", c.Writing, c.Begun)
+	}
+	return write(ctx, &c.Connection, streams, wire.Touch, c.one(), noBody{}, c.Writing, clock{Clocked: Clocked{Begun: c.Begun}})
 }
 
 // Delete removes a document.
 type Delete struct {
-	Target
+	Targets
 	Writing
 	Connection
 }
 
+// Help implements [kong.HelpProvider].
+func (Delete) Help() string { return manyHelp }
+
 // Run runs the command.
 func (c *Delete) Run(ctx context.Context, streams output.Streams) error {
-	return write(ctx, &c.Connection, streams, wire.Delete, c.Target, noBody{}, c.Writing, clock{})
+	if several, err := c.several(c.Writing); err != nil || several {
+		if err != nil {
+			return err
+		}
+		return writeMany(ctx, &c.Connection, streams, wire.Delete, c.Targets, "deleted", c.Writing, Begun{})
+	}
+	return write(ctx, &c.Connection, streams, wire.Delete, c.one(), noBody{}, c.Writing, clock{})
 }
 
 // bodySource is where a write takes its body from.

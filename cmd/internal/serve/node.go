@@ -139,7 +139,7 @@ func (n *node) lags() bool {
 func (n *node) describe() wire.Member {
 	m := wire.Member{Version: n.version, HTTP: n.http, Redis: n.redis.identity(), Following: n.ownFollowing()}
 	if _, problems := n.ready(); problems != nil {
-		m.Problem = problems.Error()
+		m.Problem, m.AwaitsPromotion = problems.Error(), awaitsPromotion(problems)
 	}
 	for i, s := range n.shards {
 		if !n.owns(i) {
@@ -156,6 +156,19 @@ func (n *node) describe() wire.Member {
 		}
 	}
 	return m
+}
+
+// awaitsPromotion reports whether all problems follow from a promotion that has begun: the process has stopped for it, so
+// it applies nothing. A problem without a name is one that a process only passes through.
+func awaitsPromotion(problems health.Problems) (begun bool) {
+	for _, p := range problems {
+		if errors.Is(p.Reason, processor.ErrPromotion) {
+			begun = true
+		} else if p.Name != "" && p.Name != problemStale.Name {
+			return false
+		}
+	}
+	return begun
 }
 
 // ready returns the role in which the process is ready, and no problems; or why it is not: also a

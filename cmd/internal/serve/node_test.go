@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -193,5 +194,25 @@ func TestEndsOfApply(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 		})
+	}
+}
+
+// TestAwaitsPromotion: what a process lacks because a promotion has begun is told apart from what else it lacks.
+func TestAwaitsPromotion(t *testing.T) {
+	begun := health.Problem{Name: problemTakeover.Name, Reason: fmt.Errorf("%w by a test", processor.ErrPromotion)}
+	behind := health.Problem{Reason: errors.New("the log has not been applied yet")}
+	for _, row := range []struct {
+		problems health.Problems
+		want     bool
+	}{
+		{health.Problems{begun, behind}, true},
+		{health.Problems{begun}, true},
+		{health.Problems{behind}, false},
+		{health.Problems{begun, {Name: "Redis", Reason: errors.New("refused")}}, false},
+		{nil, false},
+	} {
+		if got := awaitsPromotion(row.problems); got != row.want {
+			t.Errorf("%v: %t", row.problems, got)
+		}
 	}
 }

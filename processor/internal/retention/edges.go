@@ -50,3 +50,14 @@ func (e edges) before(at, since int64) int64 {
 	}
 	return since
 }
+
+// behind is the instant of the newest edge that is not after another instant, and that lies before the oldest message
+// of the stream: all files of before it are gone.
+func (e edges) behind(at int64, oldest uint64, since int64) int64 {
+	for _, one := range slices.Backward(e) {
+		if one.At <= at && one.Seq < oldest {
+			return max(one.At, since)
+		}
+	}
+	return since
+}

@@ -61,15 +61,21 @@ type Keeper struct {
 	generations []snapshot.Generation // newest first
 	seen        *jetstream.StreamInfo // of the log, last
 	stirred     int64                 // when a document may have died last, Unix milliseconds
+	oldest      uint64                // sequence of the oldest message of the stream of snapshots
+	others      map[int]kept          // what the keepers of the other shards have done
 	eventsAge   time.Duration
 	failure     error     // why the last attempt has failed; nil if it has not
 	failing     time.Time // since when the attempts fail; zero if the last one has not
 
+	stored    kept      // as kept was stored last
+	noted     time.Time // when noteRest has stored it last, by the clock of NATS
+	othersAt  time.Time // when others were read, by that clock
 	tries     tries
 	synced    synced
 	truncated uint64 // the log has nothing before it
 	denied    bool   // Redis does not rewrite its files
 	asked     atomic.Int64
+	forget    atomic.Int64  // what has died before it may go at once, Unix milliseconds
 	poke      chan struct{} // somebody has asked
 }
 
@@ -98,7 +104,9 @@ func (k *Keeper) every() time.Duration {
 func (k *Keeper) Run(ctx context.Context) {
 	failures, last := 0, ""
 	for wait := k.every(); k.rest(ctx, wait); {
-		wait = k.every()
+		if wait = k.every(); k.forgets() {
+			wait = min(wait, forgetEvery)
+		}
 		if k.Applying() != nil {
 			continue // what the shard lacks comes first
 		}
@@ -163,6 +171,9 @@ func (k *Keeper) runOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := k.noteRest(ctx, info.TimeStamp); err != nil {
+		return err
+	}
 	if k.wants(info) {
 		if err := k.take(ctx, info); err != nil {
 			return err
@@ -193,12 +204,16 @@ func (k *Keeper) look(ctx context.Context) (*jetstream.StreamInfo, error) {
 	}
 	settled := k.seen != nil && k.seen.State.LastSeq == info.State.LastSeq &&
 		k.Status.Applied.Load() >= info.State.LastSeq && k.Status.Due.Load() == 0
+	if err := k.readOthers(ctx, info.TimeStamp); err != nil {
+		return nil, err
+	}
+	if err := k.readOldest(ctx); err != nil {
+		return nil, err
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.saw(info.TimeStamp, settled)
 	k.seen = info
-	if !settled {
-		k.stirred = info.TimeStamp.UnixMilli()
-	}
 	return info, nil
 }
 
@@ -222,7 +237,7 @@ func (k *Keeper) begin(ctx context.Context, info *jetstream.StreamInfo) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.kept, k.generations = done, all
+	k.kept, k.generations, k.stored = done, all, *done
 	k.synced.note(all, time.Now())
 	return nil
 }
@@ -236,8 +251,8 @@ func (k *Keeper) wants(info *jetstream.StreamInfo) bool {
 		begun, offset = newest.Begun, newest.Offset
 		cost += newest.Bytes
 	}
-	aged := now.Sub(time.UnixMilli(begun)) >= k.interval() && !k.clean(info)
-	wanted := aged || k.tries.anew > 0 || begun < k.asked.Load() || grown(info.State, offset) > cost
+	aged := now.Sub(time.UnixMilli(begun)) >= k.interval() && (!k.clean(info) || k.holds())
+	wanted := aged || k.wantsForOrder() || k.tries.anew > 0 || begun < k.asked.Load() || grown(info.State, offset) > cost
 	return wanted && !now.Before(k.tries.until) && k.onDisk()
 }
 
@@ -252,7 +267,8 @@ func grown(log jetstream.StreamState, offset uint64) uint64 {
 
 // take takes a snapshot.
 func (k *Keeper) take(ctx context.Context, info *jetstream.StreamInfo) error {
-	if err := k.endFiles(ctx, info); err != nil {
+	objects, err := k.endFiles(ctx, info)
+	if err != nil {
 		return err
 	}
 	began := time.Now()
@@ -286,7 +302,12 @@ func (k *Keeper) take(ctx context.Context, info *jetstream.StreamInfo) error {
 	k.Metrics.seconds.Observe(time.Since(began).Seconds())
 	k.Logger.Info("took a snapshot", slog.Int("shard", k.Names.Shard), slog.Uint64("generation", g.Generation), slog.Uint64("offset", g.Offset),
 		slog.Uint64("documents", g.Documents), slog.Uint64("bytes", g.Bytes), slog.Duration("took", time.Since(began)))
-	return nil
+	if k.Names.Shards < 2 {
+		return nil
+	}
+	next := *k.kept
+	next.Floors = append([]floor{{g.Generation, objects}}, next.Floors[:min(len(next.Floors), snapshot.Kept-1)]...)
+	return k.save(ctx, next)
 }
 
 // put keeps the generations.
@@ -297,27 +318,28 @@ func (k *Keeper) put(all []snapshot.Generation) {
 	k.synced.note(all, time.Now())
 }
 
-// endFiles ends the files of the log and of the snapshots, unless that was done not long ago.
-func (k *Keeper) endFiles(ctx context.Context, info *jetstream.StreamInfo) error {
+// endFiles ends the files of the log and of the snapshots, unless that was done not long ago. What is stored from then on
+// is behind objects in the stream of snapshots.
+func (k *Keeper) endFiles(ctx context.Context, info *jetstream.StreamInfo) (objects uint64, err error) {
 	s, now, next := k.Log.Streams, info.TimeStamp, *k.kept
-	var err error
 	if f := s.LogFilling(k.Names); !f.Fits(info) {
 		next.turn(info)
 	} else if next.Log, err = k.end(ctx, k.kept.Log, now, info, f, k.interval()/2); err != nil {
-		return err
+		return 0, err
 	} else {
 		next.Turn = edge{}
 	}
 	if s.Snapshots != nil {
-		objects, err := s.Snapshots.Stream().Info(ctx)
+		stored, err := s.Snapshots.Stream().Info(ctx)
 		if err != nil {
-			return streams.Gone(err, s.Snapshots.Stream().CachedInfo().Config.Name)
+			return 0, streams.Gone(err, s.Snapshots.Stream().CachedInfo().Config.Name)
 		}
-		if next.Objects, err = k.end(ctx, k.kept.Objects, now, objects, s.ObjectsFilling(), k.interval()/2); err != nil {
-			return err
+		if next.Objects, err = k.end(ctx, k.kept.Objects, now, stored, s.ObjectsFilling(), k.interval()/2); err != nil {
+			return 0, err
 		}
+		objects = max(stored.State.LastSeq, next.Objects.last().Seq)
 	}
-	return k.save(ctx, next)
+	return objects, k.save(ctx, next)
 }
 
 // end ends the file of a stream, unless that was done not long ago.
@@ -327,7 +349,7 @@ func (k *Keeper) end(ctx context.Context, had edges, now time.Time, info *jetstr
 	}
 	next := edge{At: now.UnixMilli(), Seq: info.State.LastSeq}
 	last := had.last()
-	if next.At-last.At < every.Milliseconds() {
+	if next.At-last.At < every.Milliseconds() && last.At >= k.forget.Load() {
 		return had, nil
 	}
 	if next.Seq > last.Seq { // else nothing was stored since

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -26,7 +27,7 @@ func at(hours float64) time.Time { return start.Add(time.Duration(hours * float6
 func keeper() *Keeper {
 	board := health.New(slog.New(slog.DiscardHandler))
 	k := New(Parts{Status: shard.NewStatus(board)}, 50*time.Hour)
-	k.kept = &kept{Since: start.UnixMilli()}
+	k.kept, k.oldest = &kept{Since: start.UnixMilli()}, math.MaxUint64
 	return k
 }
 
@@ -260,4 +261,106 @@ func TestTurn(t *testing.T) {
 	if !slices.Equal(k.Log, edges{{at(1).UnixMilli(), 310}}) || k.Turn != (edge{at(7).UnixMilli(), 310}) {
 		t.Errorf("the edges are %v, and the next turn began with %v", k.Log, k.Turn)
 	}
+}
+
+// TestReportAfterARest: nothing was left, and lapse has rested for longer than the promise. What dies then is no older
+// than the end of the rest.
+//
+// It goes red if the report counts from the last snapshots.
+func TestReportAfterARest(t *testing.T) {
+	k := keeper()
+	look := func(hours float64, settled bool) {
+		k.saw(at(hours), settled)
+		k.seen = logAt(hours, 10, 10)
+	}
+	look(8, false)
+	k.generations = []snapshot.Generation{taken(20, 10), taken(10, 10)}
+	k.kept.Log, k.kept.Objects, k.kept.Redis = edges{{at(9).UnixMilli(), 8}}, edges{{at(9).UnixMilli(), 3}}, at(9).UnixMilli()
+	look(21, true)
+	look(500, true)
+	look(501, false)
+	for _, place := range []string{inLog, inSnapshots, inRedis} {
+		if got := k.Report(at(502)).Oldest[place]; got < 2*time.Hour || got > 2*time.Hour+time.Minute {
+			t.Errorf("%s has bytes for %s, and the rest has ended 2 hours ago", place, got)
+		}
+	}
+	if err := k.Problem(at(502)); err != nil {
+		t.Errorf("after a rest: %v", err)
+	}
+	if err := k.Problem(at(552)); err == nil {
+		t.Error("what has died after the rest is never late")
+	}
+}
+
+// TestHolds: the shards share the files of the snapshots. A shard without changes takes snapshots until its last two
+// lie behind what another shard has removed, and rewrites the files of Redis if it is the first.
+//
+// It goes red if a shard goes only by its own documents.
+func TestHolds(t *testing.T) {
+	k := keeper()
+	k.Names.Shards = 2
+	k.generations = []snapshot.Generation{{Generation: 8, Begun: at(20).UnixMilli(), Offset: 10}, {Generation: 7, Begun: at(10).UnixMilli(), Offset: 10}}
+	k.kept.Log, k.kept.Objects, k.kept.Redis = edges{{at(9).UnixMilli(), 8}}, edges{{at(9).UnixMilli(), 3}}, at(9).UnixMilli()
+	k.kept.Floors, k.stirred = []floor{{8, 60}, {7, 40}}, at(8).UnixMilli()
+	want := func(when string, stirred float64, files edges, wanted bool) {
+		t.Helper()
+		k.others = map[int]kept{1: {Stirred: at(stirred).UnixMilli(), Objects: files}}
+		if got := k.wants(logAt(40, 10, 10)); got != wanted {
+			t.Errorf("%s: a snapshot is wanted: %t", when, got)
+		}
+	}
+	want("the other shard is new", 1, nil, false)
+	want("its files were ended before these snapshots", 8, edges{{at(9).UnixMilli(), 40}, {at(11).UnixMilli(), 70}}, false)
+	want("they were ended after the older one", 8, edges{{at(7).UnixMilli(), 30}, {at(9).UnixMilli(), 41}}, true)
+	want("something has died since", 9, edges{{at(9).UnixMilli(), 40}}, true)
+	k.kept.Floors = k.kept.Floors[:1]
+	want("it is not known where the older one lies", 8, edges{{at(9).UnixMilli(), 40}}, true)
+
+	k.oldest, k.seen = 3, logAt(40, 10, 10)
+	if k.clean(k.seen) {
+		t.Error("nothing is left, and another shard still has a snapshot in the file")
+	}
+	k.oldest = 4
+	if !k.clean(k.seen) {
+		t.Error("something is left")
+	}
+	var redis rewrites
+	k.Redis = &redis
+	k.others[1] = kept{Stirred: at(9).UnixMilli()}
+	if k.clean(k.seen) {
+		t.Error("Redis's files have nothing of the other shard")
+	}
+}
+
+// TestForget: an order to forget takes snapshots until both lie behind the files that were ended for it, of the shard
+// and of the others; then it is done, and no more are taken.
+func TestForget(t *testing.T) {
+	k := keeper()
+	k.Names.Shard, k.Names.Shards = 1, 2
+	k.stirred, k.seen = at(19).UnixMilli(), logAt(20, 1, 100)
+	k.generations = []snapshot.Generation{taken(19, 90), taken(18, 80)}
+	k.forget.Store(at(20).UnixMilli())
+	want := func(when string, wanted, done bool) {
+		t.Helper()
+		if got := k.wants(logAt(20.01, 1, 100)); got != wanted {
+			t.Errorf("%s: a snapshot is wanted: %t", when, got)
+		}
+		if got := k.letGo(at(20).UnixMilli()); got != done {
+			t.Errorf("%s: it is done: %t", when, got)
+		}
+	}
+	want("no file was ended", true, false)
+	k.kept.Log, k.kept.Objects = edges{{at(20).UnixMilli(), 100}}, edges{{at(20).UnixMilli(), 50}}
+	want("no snapshot was taken since", true, false)
+	k.generations = []snapshot.Generation{
+		{Generation: 4, Begun: at(20.002).UnixMilli(), Offset: 101}, {Generation: 3, Begun: at(20.001).UnixMilli(), Offset: 100},
+	}
+	k.kept.Floors = []floor{{4, 60}, {3, 50}}
+	k.oldest = 50
+	want("the log is not truncated, and an old snapshot is there", false, false)
+	k.others = map[int]kept{0: {Objects: edges{{at(20).UnixMilli(), 55}}}}
+	want("another shard has ended the file of one", true, false)
+	k.kept.Floors = []floor{{4, 60}, {3, 55}}
+	k.oldest, k.seen = 56, logAt(20.01, 100, 101)
+	want("all is gone", false, true)
 }

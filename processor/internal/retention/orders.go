@@ -41,7 +41,17 @@ func (k *Keeper) TakeOrders(ctx context.Context) {
 		if len(m.Data) > 0 && json.Unmarshal(m.Data, &order) != nil {
 			return // it is not from lapse
 		}
-		if reply, err := json.Marshal(k.Ask(order.Since)); err == nil && m.Reply != "" {
+		answer := k.Ask
+		if order.Forget {
+			answer = func(since int64) wire.SnapshotReply {
+				reply, err := k.Forget(ctx, since)
+				if err != nil {
+					reply.Failure = err.Error()
+				}
+				return reply
+			}
+		}
+		if reply, err := json.Marshal(answer(order.Since)); err == nil && m.Reply != "" {
 			_ = m.Respond(reply)
 		}
 	})

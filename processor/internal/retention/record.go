@@ -27,6 +27,11 @@ type kept struct {
 	Redis   int64 `json:"redis"`  // when Redis began to write its files anew, Unix milliseconds
 	Within  int64 `json:"within"` // the promise, milliseconds
 	Since   int64 `json:"since"`  // from when on it is kept, Unix milliseconds
+	// Stirred is when a document of the shard may have died last, Unix milliseconds.
+	Stirred int64 `json:"stirred,omitempty"`
+	// Rested is an instant for each place, Unix milliseconds: what had died before it had gone from there.
+	Rested map[string]int64 `json:"rested,omitempty"`
+	Floors []floor          `json:"floors,omitempty"` // of the last generations, if there are several shards
 }
 
 // turn notes an edge of a log that has no room for a filling: what it has stored since the last turn has
@@ -42,11 +47,12 @@ func (k *kept) turn(info *jetstream.StreamInfo) {
 	k.Turn = now
 }
 
-func (k *Keeper) key() string { return "retention." + strconv.Itoa(k.Names.Shard) }
+// keyOf is the key of what the keeper of a shard has done.
+func keyOf(shard int) string { return "retention." + strconv.Itoa(shard) }
 
 // load reads what the keeper has done. A promise that is new, or shorter than before, begins now.
 func (k *Keeper) load(ctx context.Context, info *jetstream.StreamInfo) (*kept, error) {
-	value, _, err := k.Log.Value(ctx, k.key())
+	value, _, err := k.Log.Value(ctx, keyOf(k.Names.Shard))
 	if err != nil {
 		return nil, fmt.Errorf("read the state of the retention: %w", err)
 	}
@@ -73,13 +79,13 @@ func (k *Keeper) load(ctx context.Context, info *jetstream.StreamInfo) (*kept, e
 func (k *Keeper) save(ctx context.Context, next kept) error {
 	value, err := json.Marshal(next)
 	if err == nil {
-		_, err = k.Log.Streams.Checkpoints.Put(ctx, k.key(), value)
+		_, err = k.Log.Streams.Checkpoints.Put(ctx, keyOf(k.Names.Shard), value)
 	}
 	if err != nil {
 		return fmt.Errorf("store the state of the retention: %w", err)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.kept = &next
+	k.kept, k.stored = &next, next
 	return nil
 }

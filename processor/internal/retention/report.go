@@ -40,18 +40,21 @@ func (k *Keeper) cleanSince(info *jetstream.StreamInfo) map[string]int64 {
 	clean := map[string]int64{inLog: created, inSnapshots: created}
 	if begun := begunBefore(k.generations); begun > 0 {
 		clean[inLog] = k.kept.Log.upTo(info.State.FirstSeq, created)
-		clean[inSnapshots] = k.kept.Objects.before(begun, created)
+		clean[inSnapshots] = k.kept.Objects.behind(begun, k.oldest, created)
 	}
 	if k.Names.Shard == 0 && !k.denied {
 		clean[inRedis] = max(k.kept.Redis, created)
+	}
+	for place, since := range clean {
+		clean[place] = max(since, k.kept.Rested[place])
 	}
 	return clean
 }
 
 // clean reports whether nothing is left that should be gone, but for events.
 func (k *Keeper) clean(info *jetstream.StreamInfo) bool {
-	for _, since := range k.cleanSince(info) {
-		if since <= k.stirred {
+	for place, since := range k.cleanSince(info) {
+		if since <= k.stirredIn(place) {
 			return false
 		}
 	}
@@ -72,7 +75,7 @@ func (k *Keeper) report(now time.Time) (r Report) {
 	r.Oldest = make(map[string]time.Duration)
 	for place, since := range k.cleanSince(k.seen) {
 		r.Oldest[place] = 0
-		if since <= k.stirred { // else nothing has died since
+		if since <= k.stirredIn(place) { // else nothing has died since
 			r.Oldest[place] = max(0, now.Sub(time.UnixMilli(since)))
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // events in it have aged out.
 func (k *Keeper) endEvents(ctx context.Context, now time.Time) error {
 	every := k.within / eventEdges
-	if now.UnixMilli()-k.kept.Events.last().At < every.Milliseconds() && k.eventsAge > 0 {
+	if now.UnixMilli()-k.kept.Events.last().At < every.Milliseconds() && k.eventsAge > 0 && k.kept.Events.last().At >= k.forget.Load() {
 		return nil
 	}
 	s := k.Log.Streams
@@ -43,7 +43,7 @@ func (k *Keeper) endEvents(ctx context.Context, now time.Time) error {
 // rewriteRedis lets Redis write its files anew, once in an interval while documents die.
 func (k *Keeper) rewriteRedis(ctx context.Context, info *jetstream.StreamInfo) error {
 	now, last := info.TimeStamp.UnixMilli(), max(k.kept.Redis, info.Created.UnixMilli())
-	if last > k.stirred || now-last < k.interval().Milliseconds() {
+	if last >= k.forget.Load() && (last > k.stirredIn(inRedis) || now-last < k.interval().Milliseconds()) {
 		return nil
 	}
 	err := k.Redis.Rewrite(ctx)

@@ -39,6 +39,7 @@ type Reach struct {
 type Seen struct {
 	Running   bool            // there are processes
 	Problems  []string        // why they are not ready
+	Stopped   []string        // why those are not that have stopped because a promotion has begun
 	Following *wire.Following // how far the region is behind; nil if nobody has said it
 }
 
@@ -172,12 +173,27 @@ func (p *Plan) judgeNear(f *Facts, o Options, unless func(string, ...any)) {
 	case seen == nil:
 	case !seen.Running:
 		unless("no process of lapse runs here: nobody could write until one does")
-	case len(seen.Problems) > 0:
-		unless("lapse is not ready here: %s", strings.Join(seen.Problems, "; "))
+	case len(f.hindrances()) > 0:
+		unless("lapse is not ready here: %s", strings.Join(f.hindrances(), "; "))
 	case seen.Following != nil && seen.Following.Behind > nearEnough:
 		unless("lapse has not applied %d messages here: nobody would get outcomes until it has", seen.Following.Behind)
 	}
 }
+
+// hindrances are why the processes here could not go on as those of the first region. Where a promotion has begun they
+// have stopped for it, which is no reason against going on with it.
+func (f *Facts) hindrances() []string {
+	switch {
+	case f.Seen == nil:
+		return nil
+	case f.Role.Promotion != nil:
+		return f.Seen.Problems
+	}
+	return slices.Concat(f.Seen.Problems, f.Seen.Stopped)
+}
+
+// Hindered reports whether the processes here are not ready for another reason than a promotion that has begun.
+func (f *Facts) Hindered() bool { return len(f.hindrances()) > 0 }
 
 // judgeStreams judges whether each stream can become one of a first region, and is as lapse needs it then.
 func (o Options) judgeStreams(f *Facts, refuse func(string, ...any)) {

@@ -99,6 +99,32 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// TestHindrances: a promotion that is run again is not refused because the processes have stopped for it. Without one
+// that has begun they have to be ready.
+//
+// It goes red if all problems of a process count, or none.
+func TestHindrances(t *testing.T) {
+	o := Options{Prefix: wire.DefaultPrefix, Shards: 1, Objects: true, MaxPayload: 1 << 20}
+	began := &wire.Promotion{Domain: "b", From: "a", Drain: true}
+	for _, row := range []struct {
+		name   string
+		began  *wire.Promotion
+		seen   Seen
+		refuse bool
+	}{
+		{"they have stopped for it", began, Seen{Stopped: []string{"a promotion has begun"}}, false},
+		{"they have stopped for one that was undone", nil, Seen{Stopped: []string{"a promotion has begun"}}, true},
+		{"Redis is down", began, Seen{Problems: []string{"redis: refused"}, Stopped: []string{"a promotion has begun"}}, true},
+	} {
+		f := planned(o, true)
+		row.seen.Running = true
+		f.Role.Promotion, f.Seen = row.began, &row.seen
+		if p := PlanPromotion(f, o); (p.Err() != nil) != row.refuse || f.Hindered() != row.refuse {
+			t.Errorf("%s: %v", row.name, p.Err())
+		}
+	}
+}
+
 // Events may be kept for a shorter time than lapse remembers ids: nats-server refuses a window that is longer than the
 // age. A mirror in a cluster has none.
 func TestPlan_WindowWithinTheAge(t *testing.T) {
