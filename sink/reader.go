@@ -121,7 +121,7 @@ func (v view) document(id, value string) (d Document, ok bool, err error) {
 	d = Document{ID: id, Etag: wire.Etag(h.Etag), Ts: wire.Time(h.Ts), Target: h.Target, Body: []byte(body)}
 	if at, expires := h.Clock().Deadline(v.config.History.Current()); expires {
 		d.ExpiresAt = (*wire.Time)(&at)
-		d.Slides = v.config.SlideOnRead && h.Clock().Slides(at, v.now)
+		d.Slides = h.Clock().Slides(at, v.now, float64(v.config.SlideOnRead))
 	}
 	return d, true, nil
 }
