@@ -171,7 +171,7 @@ func ParseDocument(v string) (h Header, body string, err error) {
 		return Header{}, "", err
 	}
 	if targeted {
-		rest := v[h.clockLen():v[0]]
+		rest := v[max(h.clockLen(), LongHeaderLen):v[0]]
 		if rest == "" || rest[0] == 0 || int(rest[0]) >= len(rest) {
 			return Header{}, "", fmt.Errorf("%w: its target is not whole", ErrHeader)
 		}
