@@ -305,6 +305,13 @@ type Document struct {
 	Document  json.RawMessage `json:"document"`
 }
 
+// GetRequest asks for a document. It may be left out.
+type GetRequest struct {
+	// Renew waits until the read has renewed the clock of a document that slides ([Config.SlideOnRead]), if it is to: the
+	// reply has the new deadline.
+	Renew bool `json:"renew,omitempty"`
+}
+
 // ListRequest asks for a page of a collection. Every member may be left out.
 //
 // With a continuation, the members after it are those of the page before if they are left out, and

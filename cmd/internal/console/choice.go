@@ -31,8 +31,9 @@ type Choice struct {
 	TTL      *int32 // as in a configuration
 
 	// The other properties, as they were typed, and what is wrong with them.
-	Min, Max, Warn string
-	Slide          bool
+	Min, Max, Life, Warn string
+	Slide                bool
+	Part                 string // after which part of the TTL it slides; a tenth if empty
 	MoreError      string
 	more           wire.Config // these properties alone
 }
@@ -77,8 +78,9 @@ func (c *Choice) readMore(form url.Values, now wire.Config) {
 		return
 	}
 	c.Min, c.Max, c.Warn = strings.TrimSpace(form.Get("min")), strings.TrimSpace(form.Get("max")), strings.TrimSpace(form.Get("warn"))
-	c.Slide = form.Get("slide") == yes
-	c.more = wire.Config{SlideOnRead: c.Slide, EventBody: now.EventBody, Changes: now.Changes}
+	c.Life = strings.TrimSpace(form.Get("life"))
+	c.Slide, c.Part = form.Get("slide") == yes, strings.TrimSpace(form.Get("part"))
+	c.more = wire.Config{EventBody: now.EventBody, Changes: now.Changes}
 	read := func(text string) int32 {
 		n, ok := seconds(strings.TrimSpace(text))
 		if !ok || n < 1 || n > ttlrules.MaxSeconds {
@@ -92,6 +94,18 @@ func (c *Choice) readMore(form url.Values, now wire.Config) {
 	if c.Max != "" {
 		c.more.MaxTTL = read(c.Max)
 	}
+	if c.Life != "" {
+		c.more.MaxLife = read(c.Life)
+	}
+	switch part, err := wire.ParseSlide([]byte(c.Part)); {
+	case !c.Slide:
+	case c.Part == "":
+		c.more.SlideOnRead = wire.SlideTenth
+	case err != nil || part == 0:
+		c.MoreError = fmt.Sprintf("%s is not a valid part of the TTL: use a number over 0 and under 1 such as 0.01, or nothing for a tenth", wire.Quote(c.Part))
+	default:
+		c.more.SlideOnRead = part
+	}
 	if c.Warn != "" {
 		for one := range strings.SplitSeq(c.Warn, ",") {
 			c.more.WarnBefore = append(c.more.WarnBefore, read(one))
@@ -101,16 +115,19 @@ func (c *Choice) readMore(form url.Values, now wire.Config) {
 
 // showMore shows these properties of a configuration.
 func (c *Choice) showMore(config wire.Config) {
-	c.more = wire.Config{MinTTL: config.MinTTL, MaxTTL: config.MaxTTL, WarnBefore: config.WarnBefore, SlideOnRead: config.SlideOnRead, EventBody: config.EventBody, Changes: config.Changes}
+	c.more = wire.Config{MinTTL: config.MinTTL, MaxTTL: config.MaxTTL, MaxLife: config.MaxLife, WarnBefore: config.WarnBefore, SlideOnRead: config.SlideOnRead, EventBody: config.EventBody, Changes: config.Changes}
 	for _, limit := range []struct {
 		to *string
 		n  int32
-	}{{&c.Min, config.MinTTL}, {&c.Max, config.MaxTTL}} {
+	}{{&c.Min, config.MinTTL}, {&c.Max, config.MaxTTL}, {&c.Life, config.MaxLife}} {
 		if limit.n != 0 {
 			*limit.to = strconv.Itoa(int(limit.n))
 		}
 	}
-	c.Warn, c.Slide = output.Durations(config.WarnBefore), config.SlideOnRead
+	c.Warn, c.Slide = output.Durations(config.WarnBefore), config.SlideOnRead != 0
+	if c.Slide && config.SlideOnRead != wire.SlideTenth {
+		c.Part = config.SlideOnRead.String()
+	}
 }
 
 // choiceOf is the choice that leads to a configuration.
@@ -140,7 +157,7 @@ func pointer(n int32) *int32 { return &n }
 
 // Parameters are the parameters of a path that lead to the same choice.
 func (c Choice) Parameters() []string {
-	return []string{"mode", c.Mode, "after", c.After, "indexing", string(c.Indexing), "min", c.Min, "max", c.Max, "warn", c.Warn, "slide", c.Slides()}
+	return []string{"mode", c.Mode, "after", c.After, "indexing", string(c.Indexing), "min", c.Min, "max", c.Max, "life", c.Life, "warn", c.Warn, "slide", c.Slides(), "part", c.Part}
 }
 
 // Slides is whether a read touches a document, as the form has it.

@@ -39,17 +39,24 @@ func TestRead(t *testing.T) {
 			t.Errorf("%v: %+v", c.form, got)
 		}
 	}
-	limited := wire.Config{DefaultTTL: &hour, IndexingMode: wire.Consistent, Etag: 5, MinTTL: 60, MaxTTL: 7200, WarnBefore: []int32{300, 60}, SlideOnRead: true, EventBody: new(bool)}
+	limited := wire.Config{DefaultTTL: &hour, IndexingMode: wire.Consistent, Etag: 5, MinTTL: 60, MaxTTL: 7200, WarnBefore: []int32{300, 60}, MaxLife: 86400, SlideOnRead: 0.01, EventBody: new(bool)}
 	if kept := readChoice(url.Values{"mode": {after}, "after": {"1h"}}, limited); !kept.Same(limited) {
 		t.Errorf("a form without the limits: %+v", kept)
 	}
-	more := url.Values{"mode": {after}, "after": {"1h"}, "min": {"1m"}, "max": {""}, "warn": {"5m, 60"}, "slide": {yes}}
-	if got := readChoice(more, limited).Config(); got.MinTTL != 60 || got.MaxTTL != 0 || len(got.WarnBefore) != 2 || got.WarnBefore[1] != 60 || !got.SlideOnRead || got.EventBody == nil {
+	more := url.Values{"mode": {after}, "after": {"1h"}, "min": {"1m"}, "max": {""}, "life": {"12h"}, "warn": {"5m, 60"}, "slide": {yes}, "part": {"0.5"}}
+	if got := readChoice(more, limited).Config(); got.MinTTL != 60 || got.MaxTTL != 0 || len(got.WarnBefore) != 2 || got.WarnBefore[1] != 60 || got.MaxLife != 43200 || got.SlideOnRead != 0.5 || got.EventBody == nil {
 		t.Errorf("%+v", got)
 	}
 	more.Set("warn", "soon")
 	if got := readChoice(more, limited); got.MoreError == "" || !got.wrong() {
 		t.Errorf("%+v", got)
+	}
+	more.Set("warn", "")
+	for part, want := range map[string]bool{"1": true, "0": true, "soon": true, "": false} {
+		more.Set("part", part)
+		if got := readChoice(more, limited); got.wrong() != want {
+			t.Errorf("part %q: %+v", part, got)
+		}
 	}
 	never := wire.Config{IndexingMode: wire.Consistent} // it was never configured: to turn TTL off is a change
 	if readChoice(url.Values{"mode": {off}}, never).Same(never) {

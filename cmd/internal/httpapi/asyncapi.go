@@ -268,6 +268,9 @@ func (m *messages) reads() {
 		"within": ofText("In place of until: those that will expire within this time, such as 90s, 12h or 7d."),
 		"prefix": ofText("Of the ids; not with order."),
 	})
+	m.schemas["GetRequest"] = object{"type": "object", "additionalProperties": false, "properties": object{
+		"renew": object{"type": "boolean", "description": "Wait until the read has renewed the clock of a document that slides, if it is to: the reply has the new deadline."},
+	}}
 	m.schemas["ListRequest"] = object{"type": "object", "properties": list, "additionalProperties": false}
 	m.schemas["CollectionsRequest"] = object{"type": "object", "properties": page, "additionalProperties": false}
 	m.schemas["ForecastRequest"] = object{"type": "object", "additionalProperties": false, "properties": object{
@@ -293,7 +296,7 @@ func (m *messages) reads() {
 		verb, subject, reply string
 		request, headers     object
 	}{
-		{"get", "read.get.{collection}.{id}", "Document", emptyBody, document},
+		{"get", "read.get.{collection}.{id}", "Document", schemaOf("GetRequest"), document},
 		{"list", "read.list.{collection}", "Documents", schemaOf("ListRequest"), nil},
 		{"count", "read.count.{collection}", "Count", emptyBody, nil},
 		{"forecast", "read.forecast.{collection}", "Forecast", schemaOf("ForecastRequest"), nil},
