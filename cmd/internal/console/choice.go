@@ -34,8 +34,8 @@ type Choice struct {
 	Min, Max, Life, Warn string
 	Slide                bool
 	Part                 string // after which part of the TTL it slides; a tenth if empty
-	MoreError      string
-	more           wire.Config // these properties alone
+	MoreError            string
+	more                 wire.Config // these properties alone
 }
 
 // wrong reports whether something that was typed is not valid.
