@@ -26,9 +26,8 @@ func (m *Model) write(msg Message, rest string) {
 	m.names[name] = true
 	reject := func(codes ...int) { m.reject(msg, &name, msg.Subject, named, codes...) }
 	on := m.collections[collection].Default != 0
-	codes = append(codes, bodyFaults(wire.Op(op), id, msg.Data, on)...)
 	asked := m.askedOf(msg)
-	codes = append(codes, asked.faults(m.collections[collection], m.now)...)
+	codes = append(append(codes, bodyFaults(wire.Op(op), id, msg.Data, on)...), asked.faults(m.collections[collection], m.now)...)
 	if len(codes) > 0 {
 		reject(codes...)
 		return
@@ -91,8 +90,7 @@ func (m *Model) write(msg Message, rest string) {
 		outcome.Warning = "TTL is off in collection " + collection // and more
 	}
 	m.Outcomes[msg.Seq] = outcome
-	kind := map[bool]string{false: "created", true: "updated"}[exists]
-	m.change(m.collections[collection], Change{Name: name, Document: next, Seq: msg.Seq, At: m.now, Kind: kind, Touched: wire.Op(op) == wire.Touch, ExpiresAt: outcome.ExpiresAt})
+	m.change(m.collections[collection], Change{Name: name, Document: next, Seq: msg.Seq, At: m.now, Kind: map[bool]string{false: "created", true: "updated"}[exists], Touched: wire.Op(op) == wire.Touch, ExpiresAt: outcome.ExpiresAt})
 }
 
 // slide renews the clock of a version for a read, if that moves its deadline. All else of the version stays.
