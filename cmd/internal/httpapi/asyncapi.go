@@ -296,7 +296,7 @@ func (m *messages) reads() {
 		verb, subject, reply string
 		request, headers     object
 	}{
-		{"get", "read.get.{collection}.{id}", "Document", schemaOf("GetRequest"), document},
+		{"get", "read.get.{collection}.{id}", "Document", emptyBody, document},
 		{"list", "read.list.{collection}", "Documents", schemaOf("ListRequest"), nil},
 		{"count", "read.count.{collection}", "Count", emptyBody, nil},
 		{"forecast", "read.forecast.{collection}", "Forecast", schemaOf("ForecastRequest"), nil},
@@ -306,7 +306,12 @@ func (m *messages) reads() {
 	} {
 		m.message(read.verb, "A request; its body may also be empty: "+read.verb, nil, read.request)
 		m.message(read.verb+"Reply", "The reply to "+read.verb, read.headers, schemaOf(read.reply))
-		m.channel(read.verb, read.subject, read.verb)
+		asked := []string{read.verb}
+		if read.verb == "get" {
+			m.message("getRenewed", "A request that waits for the renewal of a document that slides", nil, schemaOf("GetRequest"))
+			asked = append(asked, "getRenewed")
+		}
+		m.channel(read.verb, read.subject, asked...)
 		m.channel(read.verb+"Reply", "", read.verb+"Reply", "failed")
 		m.operation(read.verb, "receive", read.verb, read.verb+"Reply", "")
 	}
