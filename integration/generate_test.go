@@ -143,7 +143,7 @@ func (g *generator) message(collection, id string) {
 	case n < 10:
 		g.configure(collection, g.pick("configuration",
 			`{}`, `{"defaultTtl":null}`, `{"defaultTtl":-1}`, `{"defaultTtl":1}`, `{"defaultTtl":1}`, `{"defaultTtl":2}`,
-			`{"defaultTtl":3}`, `{"defaultTtl":3600}`, `{"changes":true}`, `{"defaultTtl":2,"changes":true}`, `{"defaultTtl":2,"warnBefore":[1],"changes":true}`, `{"defaultTtl":1,"eventBody":false}`, `{"defaultTtl":1,"eventBody":false,"changes":true}`, `{"defaultTtl":2,"warnBefore":[1],"eventBody":false}`, `{"defaultTtl":2,"minTtl":2,"maxTtl":3600}`, `{"defaultTtl":-1,"minTtl":1,"warnBefore":[5]}`, `{"defaultTtl":2,"warnBefore":[1]}`, `{"defaultTtl":3,"warnBefore":[1,2]}`, `{"defaultTtl":-1,"warnBefore":[1]}`, `{"indexingMode":"none"}`, `{"indexingMode":"none"}`, `{"indexingMode":"consistent"}`, `{"indexingMode":"lazy"}`))
+			`{"defaultTtl":3}`, `{"defaultTtl":3600}`, `{"changes":true}`, `{"defaultTtl":2,"changes":true}`, `{"defaultTtl":2,"warnBefore":[1],"changes":true}`, `{"defaultTtl":1,"eventBody":false}`, `{"defaultTtl":1,"eventBody":false,"changes":true}`, `{"defaultTtl":2,"warnBefore":[1],"eventBody":false}`, `{"defaultTtl":2,"minTtl":2,"maxTtl":3600}`, `{"defaultTtl":-1,"minTtl":1,"warnBefore":[5]}`, `{"defaultTtl":2,"warnBefore":[1]}`, `{"defaultTtl":3,"warnBefore":[1,2]}`, `{"defaultTtl":-1,"warnBefore":[1]}`, `{"defaultTtl":2,"maxLife":3}`, `{"defaultTtl":-1,"maxLife":2,"warnBefore":[1]}`, `{"defaultTtl":3600,"maxLife":2}`, `{"indexingMode":"none"}`, `{"indexingMode":"none"}`, `{"indexingMode":"consistent"}`, `{"indexingMode":"lazy"}`))
 	case n < 12:
 		g.send("drop."+collection, "", g.configMatch(collection))
 	case n < 14:
@@ -159,7 +159,8 @@ func (g *generator) configure(collection, body string) {
 	g.configured[collection] = g.send("config."+collection, body, g.configMatch(collection))
 	seconds := map[string]int{`{"defaultTtl":1}`: 1, `{"defaultTtl":2}`: 2, `{"defaultTtl":3}`: 3, `{"defaultTtl":-1}`: -1, `{"defaultTtl":2,"changes":true}`: 2, `{"defaultTtl":2,"warnBefore":[1],"changes":true}`: 2, `{"defaultTtl":1,"eventBody":false,"changes":true}`: 1,
 		`{"defaultTtl":1,"eventBody":false}`: 1, `{"defaultTtl":2,"warnBefore":[1],"eventBody":false}`: 2,
-		`{"defaultTtl":2,"minTtl":2,"maxTtl":3600}`: 2, `{"defaultTtl":-1,"minTtl":1,"warnBefore":[5]}`: -1, `{"defaultTtl":2,"warnBefore":[1]}`: 2, `{"defaultTtl":3,"warnBefore":[1,2]}`: 3, `{"defaultTtl":-1,"warnBefore":[1]}`: -1}
+		`{"defaultTtl":2,"minTtl":2,"maxTtl":3600}`: 2, `{"defaultTtl":-1,"minTtl":1,"warnBefore":[5]}`: -1, `{"defaultTtl":2,"warnBefore":[1]}`: 2, `{"defaultTtl":3,"warnBefore":[1,2]}`: 3, `{"defaultTtl":-1,"warnBefore":[1]}`: -1,
+		`{"defaultTtl":2,"maxLife":3}`: 2, `{"defaultTtl":-1,"maxLife":2,"warnBefore":[1]}`: 2, `{"defaultTtl":3600,"maxLife":2}`: 2}
 	g.defaults[collection] = seconds[body]
 }
 

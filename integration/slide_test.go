@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/sink"
+	lapseclient "github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -70,6 +71,39 @@ func TestG3_ReadsSlide(t *testing.T) {
 		if _, err := fmt.Sscan(line, &counted); err != nil || counted < n {
 			t.Errorf("%s: the log has %d touches for reads over %s", slides, n, via)
 		}
+	}
+	w.verify()
+}
+
+// TestSlideKeepsETag: a client reads a document that slides, changes it, and writes it on the condition that it is the one
+// that was read, again and again. Each read waits for its renewal, so that each write comes behind one. Whatever is
+// renewed, the document expires when it has lived as long as maxLife allows; a put does not make that longer.
+//
+// It fails if a renewal changes the etag, if its reply has the deadline of before, or if a put begins a new life.
+func TestSlideKeepsETag(t *testing.T) {
+	t.Parallel()
+	w := external(t, harness.RedisOptions{})
+	w.Configure("sessions", `{"defaultTtl":600,"maxLife":900,"slideOnRead":0.000001,"changes":true}`)
+	created := w.Want(201, wire.Create, "sessions", "a", `{"n":0}`)
+	c, err := lapseclient.Connect(lapseclient.Options{Server: w.nats.URL(), Timeout: harness.Limit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	before := *created.ExpiresAt
+	for n := range 5 {
+		var doc wire.Document
+		harness.Until(t, harness.Limit, "a read renews the clock", func(context.Context) (err error) { // it has to come a millisecond later
+			if doc, err = c.GetRenewed(t.Context(), "sessions", "a"); err == nil && *doc.ExpiresAt <= before {
+				err = fmt.Errorf("it expires at %s", doc.ExpiresAt)
+			}
+			return err
+		})
+		before = *w.Want(200, wire.Replace, "sessions", "a", fmt.Sprintf(`{"n":%d}`, n), wire.HeaderIfMatch, doc.Etag.String()).ExpiresAt
+	}
+	w.Configure("sessions", `{"defaultTtl":1200,"maxLife":900,"slideOnRead":true,"changes":true}`)
+	if o := w.Want(200, wire.Upsert, "sessions", "a", `{}`); *o.ExpiresAt != created.Ts+900_000 {
+		t.Errorf("a document of %s expires at %s, want 900 s later", created.Ts, o.ExpiresAt)
 	}
 	w.verify()
 }

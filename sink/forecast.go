@@ -120,7 +120,8 @@ func (f forecast) ranges(c layout.Config, collection string) (ranges []scoreRang
 		if len(c.History) > 0 {
 			now = max(now, c.History[len(c.History)-1].Since) // this shard may be ahead of the first one
 		}
-		with = func(h ttlrules.History) ttlrules.History { return h.With(now, 0, *f.change) }
+		change := f.change.Within(c.MaxLife)
+		with = func(h ttlrules.History) ttlrules.History { return h.With(now, 0, change) }
 		for band := range 1 + len(c.Bands) {
 			add(atOnce, inBand(band, c.InheritCut(band, now), with(c.Band(band)).Cuts(now).Inherit))
 		}

@@ -56,13 +56,13 @@ func (ps *shards) outside(ctx context.Context, collection string, least, most in
 // outsideNext counts among the next documents of a shard, and moves the place behind them. left reports
 // that there are more.
 func (ps *shards) outsideNext(ctx context.Context, p int, collection string, at *place, least, most int32) (n int64, left bool, err error) {
-	args := []any{collection, at.Score, at.ID, layout.LongHeaderLen, scriptExamined, listBytes}
+	args := []any{collection, at.Score, at.ID, layout.LifeHeaderLen, scriptExamined, listBytes}
 	v, reply, err := ps.ask(ctx, headersScript, p, collection, []string{ps.keys[p].Own(collection)}, args)
 	if err != nil {
 		return 0, false, err
 	}
-	for text := reply.Str(headersText); len(text) >= layout.LongHeaderLen; text = text[layout.LongHeaderLen:] {
-		h, err := layout.ParseHeader(text[:layout.LongHeaderLen])
+	for text := reply.Str(headersText); len(text) >= layout.LifeHeaderLen; text = text[layout.LifeHeaderLen:] {
+		h, err := layout.ParseHeader(text[:layout.LifeHeaderLen])
 		if err != nil {
 			return 0, false, fmt.Errorf("a document of %s: %w: %w", collection, ErrForeign, err)
 		}

@@ -131,7 +131,7 @@ func (v view) document(id, value string) (d Document, ok bool, err error) {
 	}
 	if at, expires := h.Clock().Deadline(v.config.History.Current()); expires {
 		d.ExpiresAt = (*wire.Time)(&at)
-		d.Slides = v.config.SlideOnRead && h.Clock().Slides(at, v.now)
+		d.Slides = h.Clock().Slides(at, v.now, float64(v.config.SlideOnRead))
 	}
 	return d, true, nil
 }

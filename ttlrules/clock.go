@@ -6,8 +6,8 @@ type Clock struct {
 	Ts  int64 // instant of the write, in Unix milliseconds
 	TTL TTL   // the item's own
 
-	// Kept is the instant from which the TTL counts, if the write has kept the clock of the
-	// version before it; 0 if the TTL counts from Ts. It is never after Ts.
+	// Kept is the instant from which the TTL counts, if that is not Ts. It is before Ts if the write has kept the clock
+	// of the version before it, and after Ts if a read has renewed the version since. It is 0 if the TTL counts from Ts.
 	Kept int64
 	// Absolute is the deadline that the write has named, in Unix milliseconds; 0 if it has
 	// named none. It takes the place of the TTL.
@@ -15,6 +15,11 @@ type Clock struct {
 	// NotAfter limits how long the TTL counts, in Unix milliseconds; 0 if there is no limit. The
 	// sooner of both is the deadline. A version with an Absolute has no NotAfter.
 	NotAfter int64
+	// Limit is the instant from which the version is expired because of the maxLife of its collection, whatever it says
+	// itself, in Unix milliseconds; 0 if there is none. A version that inherits has none: see [Clock.Within].
+	Limit int64
+	// ByDefault reports that TTL is the default at the instant at which the version was written or renewed.
+	ByDefault bool
 
 	Seq uint64 // log sequence of the write
 
@@ -52,29 +57,48 @@ func (c Clock) Deadline(d Default) (at int64, ok bool) {
 // the instant.
 func (c Clock) ends(d Default) (at int64, seconds int32, ok bool) {
 	seconds = int32(max(c.TTL, 0))
+	last := sooner(c.NotAfter, c.Limit)
 	switch {
 	case d == Off:
 		return 0, 0, false
 	case c.Absolute != 0:
-		return c.Absolute, 0, true
-	case seconds == 0 && c.NotAfter != 0:
-		return c.NotAfter, 0, true
+		return sooner(c.Absolute, c.Limit), 0, true
+	case seconds == 0 && last != 0:
+		return last, 0, true
 	case c.TTL == Inherit:
 		seconds = int32(max(d, 0))
 	}
 	at = c.Begin() + int64(seconds)*1000
-	if c.NotAfter != 0 && c.NotAfter < at {
-		return c.NotAfter, 0, true
+	if last != 0 && last < at {
+		return last, 0, true
 	}
 	return at, seconds, seconds != 0
 }
 
+// sooner is the sooner of two instants, of which 0 is none.
+func sooner(a, b int64) int64 {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
 // Slides reports whether a read at an instant renews the clock of a version with a deadline, in a
-// collection that slides on reads: more than a tenth of the TTL has passed, so that reads renew it ten
+// collection that slides on reads: more than a part of the TTL has passed, so that reads renew it 1/part
 // times a TTL at most, and the deadline would move. An absolute deadline does not slide, nor does one
-// that is NotAfter.
-func (c Clock) Slides(deadline, now int64) bool {
-	return c.Absolute == 0 && deadline != c.NotAfter && 10*(now-c.Begin()) > deadline-c.Begin()
+// that is NotAfter or Limit. No part (0) is that of a collection that does not slide.
+func (c Clock) Slides(deadline, now int64, part float64) bool {
+	return part > 0 && c.Absolute == 0 && deadline != sooner(c.NotAfter, c.Limit) && float64(now-c.Begin()) > part*float64(deadline-c.Begin())
+}
+
+// Slid is the version after a read has renewed its clock at an instant. All else stays: the version is still that of
+// its last write.
+func (c Clock) Slid(at int64) Clock {
+	c.Kept, c.Band = at, 0
+	if at == c.Ts {
+		c.Kept = 0
+	}
+	return c
 }
 
 // Index names the expiry index that a version belongs in.
@@ -93,7 +117,7 @@ const (
 // inherits has the beginning of its clock, in its band; else the score is the instant from which the
 // version is expired while TTL is on.
 func (c Clock) Score() (score int64, in Index) {
-	switch named := c.Absolute != 0 || c.NotAfter != 0; {
+	switch named := c.Absolute != 0 || c.NotAfter != 0 || c.Limit != 0; {
 	case !named && c.TTL == Never:
 		return 0, NotIndexed
 	case !named && c.TTL == Inherit:

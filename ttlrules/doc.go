@@ -21,10 +21,14 @@
 // A version may have a NotAfter too, an instant that limits its ttl: then the deadline is the
 // sooner of both, and without a ttl m it is NotAfter.
 //
+// A collection may have a maxLife, by which its documents expire at the latest so many seconds after they were created,
+// whatever renews them ([Clock.Within], [Default.Within]).
+//
 // A write may keep the clock of the version before it: then the TTL counts from where that
 // began, in place of _ts. A version is expired from the later of its deadline and its
 // _ts, since a kept clock, or a deadline that passed while TTL was off, can be run out when
-// the version is written.
+// the version is written. A read may renew the clock of a version, which is else left as it is ([Clock.Slides]): then the
+// TTL counts from that read.
 //
 // Instants are Unix milliseconds, TTLs whole seconds. A document's index score is
 // the beginning of its clock if it inherits, and the later of deadline and _ts if it has a

@@ -8,7 +8,7 @@ func (c Clock) Keeps(least, most int32) bool {
 	switch {
 	case c.Absolute != 0:
 		length = c.Absolute - c.Ts
-	case c.TTL == Inherit:
+	case c.TTL == Inherit, c.ByDefault:
 		return true
 	case c.TTL == Never:
 		return most == 0

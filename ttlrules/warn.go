@@ -4,7 +4,7 @@ package ttlrules
 // that is asked for since an instant, and how the version expires. ok = false if there is no warning:
 //
 //   - the version has no deadline under the current default;
-//   - the instant is not after the version was written, or not after the change that made the
+//   - the instant is not after the version was written or renewed, or not after the change that made the
 //     deadline or the seconds count;
 //   - the version has expired by then, under a default before this one.
 //
@@ -16,7 +16,7 @@ func (h History) WarnAt(c Clock, before int32, since int64) (at int64, x Expiry,
 	current := h[len(h)-1]
 	deadline, expires := c.Deadline(current.Default)
 	at = deadline - int64(before)*1000
-	if !expires || at <= max(c.Ts, since, current.Since) {
+	if !expires || at <= max(c.Ts, c.Begin(), since, current.Since) {
 		return 0, x, false
 	}
 	x, _ = h.ExpiredAt(c)

@@ -25,11 +25,12 @@ func Example_sessions() {
 
 	sessions, err := client.Open[Session](c, "sessions")
 	check(err)
-	_, err = sessions.Configure(ctx, client.Config{DefaultTTL: client.Never, SlideOnRead: true}) // once
+	_, err = sessions.Configure(ctx, client.Config{ // once
+		DefaultTTL: 30 * time.Minute, MaxLife: 12 * time.Hour, SlideOnRead: true, SlideAfter: 0.01,
+	})
 	check(err)
 	logIn := func(id, user string) error {
-		_, err := sessions.Create(ctx, id, Session{User: user},
-			client.TTL(30*time.Minute), client.NotAfter(l.Now().Add(12*time.Hour)))
+		_, err := sessions.Create(ctx, id, Session{User: user})
 		return err
 	}
 	check(logIn("used", "ada"))
@@ -37,7 +38,9 @@ func Example_sessions() {
 
 	for range 51 { // somebody reads it every 14 minutes
 		l.Advance(14 * time.Minute)
-		_, err = sessions.Get(ctx, "used")
+		read, err := sessions.GetRenewed(ctx, "used")
+		check(err)
+		_, err = sessions.Replace(ctx, "used", read.Value, client.IfMatch(read.Etag)) // as session stores do
 		check(err)
 	}
 	_, err = sessions.Get(ctx, "idle")

@@ -26,9 +26,8 @@ func (m *Model) write(msg Message, rest string) {
 	m.names[name] = true
 	reject := func(codes ...int) { m.reject(msg, &name, msg.Subject, named, codes...) }
 	on := m.collections[collection].Default != 0
-	codes = append(codes, bodyFaults(wire.Op(op), id, msg.Data, on)...)
 	asked := m.askedOf(msg)
-	codes = append(codes, asked.faults(m.collections[collection], m.now)...)
+	codes = append(append(codes, bodyFaults(wire.Op(op), id, msg.Data, on)...), asked.faults(m.collections[collection], m.now)...)
 	if len(codes) > 0 {
 		reject(codes...)
 		return
@@ -40,13 +39,17 @@ func (m *Model) write(msg Message, rest string) {
 		return
 	}
 
+	if header(msg, "Lapse-Slide") != "" {
+		m.slide(msg, name, old, reject)
+		return
+	}
 	next := Document{Etag: wire.Etag(msg.Seq), Ts: m.now, Trace: trace(msg)}
 	switch wire.Op(op) {
 	case wire.Delete:
 		delete(m.docs, name)
 		m.fates[old.Etag] = "deleted by " + next.Etag.String()
 		m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusNoContent}
-		m.change(m.collections[collection], Change{Name: name, Document: next, Kind: "deleted"})
+		m.change(m.collections[collection], Change{Name: name, Document: next, Seq: msg.Seq, At: m.now, Kind: "deleted"})
 		return
 	case wire.Touch:
 		next.Body, next.Merged = old.Body, old.Merged
@@ -69,6 +72,7 @@ func (m *Model) write(msg Message, rest string) {
 		reject(wire.StatusBadRequest)
 		return
 	}
+	m.collections[collection].outlive(&next, old, exists, m.now)
 	m.docs[name] = next
 	m.fates[next.Etag] = "live"
 	outcome := wire.Outcome{Status: wire.StatusCreated, Etag: next.Etag, Ts: next.Ts}
@@ -86,11 +90,26 @@ func (m *Model) write(msg Message, rest string) {
 		outcome.Warning = "TTL is off in collection " + collection // and more
 	}
 	m.Outcomes[msg.Seq] = outcome
-	if header(msg, "Lapse-Slide") != "" && outcome.ExpiresAt != nil && !firstInTTL(old.Begin, m.now, *outcome.ExpiresAt) {
+	m.change(m.collections[collection], Change{Name: name, Document: next, Seq: msg.Seq, At: m.now, Kind: map[bool]string{false: "created", true: "updated"}[exists], Touched: wire.Op(op) == wire.Touch, ExpiresAt: outcome.ExpiresAt})
+}
+
+// slide renews the clock of a version for a read, if that moves its deadline. All else of the version stays.
+func (m *Model) slide(msg Message, name Name, old Document, reject func(...int)) {
+	c, next := m.collections[name.Collection], old
+	next.Begin = m.now
+	c.outlive(&next, old, true, m.now)
+	before, _, expires := m.deadline(name, old)
+	deadline, _, _ := m.deadline(name, next)
+	if !expires || before == deadline {
+		reject(wire.StatusConflict)
 		return
 	}
-	kind := map[bool]string{false: "created", true: "updated"}[exists]
-	m.change(m.collections[collection], Change{Name: name, Document: next, Kind: kind, Touched: wire.Op(op) == wire.Touch, ExpiresAt: outcome.ExpiresAt})
+	m.docs[name] = next
+	m.expect(name, next, deadline)
+	m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusOK, Etag: next.Etag, Ts: next.Ts, ExpiresAt: &deadline}
+	if firstInTTL(old.Begin, m.now, deadline) {
+		m.change(c, Change{Name: name, Document: next, Seq: msg.Seq, At: m.now, Kind: "updated", Touched: true, ExpiresAt: &deadline})
+	}
 }
 
 // firstInTTL reports whether a renewal for a read is the first in a TTL, where time is divided into such: that one is
@@ -164,7 +183,7 @@ func (m *Model) administer(msg Message, kind, collection string) {
 		return
 	}
 	next.Since, next.Etag = m.now, wire.Etag(cmp.Or(m.configured, msg.Seq))
-	if next.Default == current.Default {
+	if next.lasting() == current.lasting() {
 		next.Since = current.Since // an equal default changes nothing
 	}
 	if next.WarnSince = m.now; slices.Equal(next.WarnBefore, current.WarnBefore) {

@@ -3,6 +3,7 @@ package oracle
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 
 	"github.com/seed18712806/lapse/integration/oracle/patch"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -10,20 +11,22 @@ import (
 
 // Change is a message about a write or a drop that must exist.
 type Change struct {
-	Name             // without an id of a drop
-	Document         // its etag is the sequence of the write or the drop
-	Kind      string // created, updated, deleted or dropped
-	Touched   bool   // the write has renewed the clock alone: the message has no document
-	Bare      bool   // the message has no document
+	Name // without an id of a drop
+	Document
+	Seq       uint64    // of the write or the drop
+	At        wire.Time // when it took effect
+	Kind      string    // created, updated, deleted or dropped
+	Touched   bool      // the write has renewed the clock alone: the message has no document
+	Bare      bool      // the message has no document
 	ExpiresAt *wire.Time
 }
 
 // ID returns the ce-id of the message.
 func (c Change) ID() string {
 	if c.Kind == "dropped" {
-		return c.Collection + "/" + c.Etag.String() + "/dropped"
+		return fmt.Sprintf("%s/%d/dropped", c.Collection, c.Seq)
 	}
-	return c.Name.String() + "/" + c.Etag.String() + "/changed"
+	return fmt.Sprintf("%s/%d/changed", c.Name, c.Seq)
 }
 
 // change records what must be published of a write or a drop.
@@ -71,9 +74,9 @@ func (m *Model) compareChange(d *Diff, want expected, msg Message, seen map[stri
 		"Nats-Msg-Id":    "",
 		"ce-specversion": "1.0",
 		"ce-type":        "lapse." + kind + "." + c.Kind + ".v1",
-		"ce-source":      m.source(c.Etag, c.Collection),
+		"ce-source":      m.source(wire.Etag(c.Seq), c.Collection),
 		"ce-subject":     token,
-		"ce-time":        c.Ts.String(),
+		"ce-time":        c.At.String(),
 		"traceparent":    c.Trace,
 		"ce-traceparent": c.Trace,
 	} {
@@ -122,5 +125,5 @@ func (c Change) compareBody(compare func(what string, got, want any), body []byt
 
 // dropped is what must be published of a drop.
 func (m *Model) dropped(collection string, msg Message) Change {
-	return Change{Name: Name{Collection: collection}, Kind: "dropped", Document: Document{Etag: wire.Etag(msg.Seq), Ts: m.now, Trace: trace(msg)}}
+	return Change{Name: Name{Collection: collection}, Seq: msg.Seq, At: m.now, Kind: "dropped", Document: Document{Etag: wire.Etag(msg.Seq), Ts: m.now, Trace: trace(msg)}}
 }

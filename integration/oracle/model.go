@@ -42,6 +42,9 @@ type Document struct {
 	Begin  wire.Time  // from which the TTL counts
 	End    *wire.Time // the absolute deadline; nil if it has none
 	Last   *wire.Time // it does not live longer, whatever its TTL is; nil if it has no such limit
+	Limit  *wire.Time // that of the collection's maxLife, as it was at the last write or renewal; nil if it has none
+	Took   int32      // the default that a renewed document has taken as its TTL, because it has a Limit; 0 if none
+	Born   wire.Time  // when the document was created, as far as a Limit needs it; 0: at Ts
 	Target string     // of the message that its expiry delivers in place of an event; "" if none
 	Trace  string
 }
@@ -80,9 +83,10 @@ type Collection struct {
 	Min, Max   int32
 	WarnBefore []int32
 	WarnSince  wire.Time // of the last change of WarnBefore
-	Slides     bool
-	Bare       bool // its events have no document
-	Changes    bool // its changes are published
+	Slides     wire.Slide
+	Life       int32 // the longest life of a document, in seconds; 0 if there is no limit
+	Bare       bool  // its events have no document
+	Changes    bool  // its changes are published
 }
 
 // Model is the state that a log leads to, and the events that it requires.
@@ -220,23 +224,63 @@ func (m *Model) due(now wire.Time) []Expiry {
 
 // deadline returns when a document expires under the current configuration: not before it is written.
 func (m *Model) deadline(name Name, d Document) (at wire.Time, seconds int32, ok bool) {
-	byDefault := m.collections[name.Collection].Default
+	byDefault, own := m.collections[name.Collection].lasting(), d.TTL
+	if d.Took != 0 {
+		own = d.Took
+	}
+	never := d.Begin + 1<<50 // later than any deadline
 	switch {
 	case byDefault == 0: // off
 		return 0, 0, false
 	case d.End != nil:
-		return max(*d.End, d.Ts), 0, true
-	case d.Last != nil && (d.TTL < 1 || d.Begin+wire.Time(d.TTL)*1000 > *d.Last):
-		return max(*d.Last, d.Ts), 0, true
-	case d.TTL != 0: // its own
-		seconds = d.TTL
-	default:
-		seconds = byDefault
-	}
-	if seconds == -1 {
+		at = *d.End
+	case own > 0:
+		at, seconds = d.Begin+wire.Time(own)*1000, own
+	case own == 0 && d.Last == nil && d.Limit == nil && byDefault > 0:
+		at, seconds = d.Begin+wire.Time(byDefault)*1000, byDefault
+	case d.Last == nil && d.Limit == nil:
 		return 0, 0, false
+	default:
+		at = never
 	}
-	return max(d.Begin+wire.Time(seconds)*1000, d.Ts), seconds, true
+	for _, limit := range []*wire.Time{d.Last, d.Limit} {
+		if limit != nil && *limit < at && (d.End == nil || limit == d.Limit) {
+			at, seconds = *limit, 0
+		}
+	}
+	return max(at, d.Ts), seconds, true
+}
+
+// lasting is the default that counts for a document that was written once: it lives no longer than Life.
+func (c Collection) lasting() int32 {
+	if c.Life != 0 && (c.Default == -1 || c.Default > c.Life) {
+		return c.Life
+	}
+	return c.Default
+}
+
+// outlive limits a version that is written or renewed in place of another one, if that exists, by the collection's
+// maxLife.
+func (c Collection) outlive(next *Document, old Document, exists bool, now wire.Time) {
+	next.Born, next.Limit, next.Took = 0, nil, 0
+	if c.Life == 0 {
+		return
+	}
+	born := next.Ts
+	if exists {
+		if born = old.Born; born == 0 {
+			born = old.Ts
+		}
+	}
+	inherits := next.TTL == 0 && next.End == nil && next.Last == nil
+	if !exists && next.End == nil && next.Last == nil && next.TTL >= 0 && next.TTL <= c.Life {
+		return
+	}
+	if inherits {
+		next.Took = c.Default
+	}
+	limit := max(born+wire.Time(c.Life)*1000, now)
+	next.Born, next.Limit = born, &limit
 }
 
 // Live is a document that can be read.
@@ -263,7 +307,7 @@ func (m *Model) Live(at wire.Time) map[Name]Live {
 // Config returns a collection's configuration.
 func (m *Model) Config(collection string) wire.Config {
 	c := m.collections[collection]
-	config := wire.Config{IndexingMode: wire.Consistent, Etag: c.Etag, MinTTL: c.Min, MaxTTL: c.Max, WarnBefore: c.WarnBefore, SlideOnRead: c.Slides, Changes: c.Changes}
+	config := wire.Config{IndexingMode: wire.Consistent, Etag: c.Etag, MinTTL: c.Min, MaxTTL: c.Max, WarnBefore: c.WarnBefore, MaxLife: c.Life, SlideOnRead: c.Slides, Changes: c.Changes}
 	if c.Bare {
 		config.EventBody = new(bool)
 	}

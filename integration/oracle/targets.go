@@ -23,7 +23,7 @@ func target(msg Message, op wire.Op, old Document) string {
 
 // traceBeside is the traceparent of a version with a target, where a long one is cut to those of version 00.
 func traceBeside(trace string) string {
-	if len(trace) <= 93 {
+	if len(trace) <= 81 {
 		return trace
 	}
 	return "00" + trace[2:55]

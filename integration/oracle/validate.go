@@ -218,7 +218,11 @@ func configuration(body []byte, current Collection) (next Collection, ok bool) {
 				return Collection{}, false
 			}
 		case "slideOnRead":
-			if next.Slides = string(raw) == "true"; !next.Slides && string(raw) != "false" {
+			if next.Slides, ok = slides(raw); !ok {
+				return Collection{}, false
+			}
+		case "maxLife":
+			if next.Life, ok = ttl(raw); !ok || next.Life < 0 {
 				return Collection{}, false
 			}
 		case "changes":
@@ -236,8 +240,20 @@ func configuration(body []byte, current Collection) (next Collection, ok bool) {
 	if next.NoIndex && (next.Default != 0 || current.Default != 0) || current.NoIndex && next.Default != 0 {
 		return Collection{}, false
 	}
+	if next.Life != 0 && (next.Default == 0 || next.Min > next.Life) {
+		return Collection{}, false
+	}
 	limited := next.Min != 0 || next.Max != 0
 	tooLow := next.Default > 0 && next.Default < next.Min
 	tooHigh := next.Max != 0 && (next.Default == -1 || next.Default > next.Max || next.Min > next.Max)
 	return next, !limited || next.Default != 0 && !tooLow && !tooHigh
+}
+
+// slides decodes the property slideOnRead: true stands for a tenth.
+func slides(raw json.RawMessage) (wire.Slide, bool) {
+	if string(raw) == "true" || string(raw) == "false" {
+		return map[string]wire.Slide{"true": 0.1}[string(raw)], true
+	}
+	part, err := strconv.ParseFloat(string(raw), 64)
+	return wire.Slide(part), err == nil && part > 0 && part < 1
 }

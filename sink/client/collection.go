@@ -190,10 +190,20 @@ func newDocument[T any](d wire.Document) (Document[T], error) {
 
 // Get reads a document. If it does not exist, or has expired, the error is [ErrNotFound].
 func (o *Collection[T]) Get(ctx context.Context, id string) (Document[T], error) {
+	return o.get(ctx, id, o.c.Get)
+}
+
+// GetRenewed is a Get that waits until the read has renewed the clock of a document that slides ([Config].SlideOnRead), if
+// it is to: ExpiresAt is the new deadline.
+func (o *Collection[T]) GetRenewed(ctx context.Context, id string) (Document[T], error) {
+	return o.get(ctx, id, o.c.GetRenewed)
+}
+
+func (o *Collection[T]) get(ctx context.Context, id string, read func(ctx context.Context, collection, id string) (wire.Document, error)) (Document[T], error) {
 	if err := wire.CheckID(id); err != nil {
 		return Document[T]{}, o.wrap("", invalid("%s", err))
 	}
-	found, err := o.c.Get(ctx, o.name, id)
+	found, err := read(ctx, o.name, id)
 	if err != nil {
 		return Document[T]{}, o.wrap(id, err)
 	}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"time"
@@ -24,9 +25,15 @@ type Config struct {
 	// WarnBefore are up to four times, in whole seconds, before the deadline of a document at which a
 	// warning is published: see [Collection.OnExpiring].
 	WarnBefore []time.Duration
-	// SlideOnRead renews the clock of a document that is read with get, once more than a tenth of its
-	// TTL has passed. An absolute deadline does not slide.
+	// MaxLife is how long a document lives at most after it was created, in whole seconds, whatever renews it; 0 is no
+	// limit. It needs a DefaultTTL.
+	MaxLife time.Duration
+	// SlideOnRead renews the clock of a document that is read with get, once more than a part of its
+	// TTL has passed: a tenth, or SlideAfter. An absolute deadline does not slide.
 	SlideOnRead bool
+	// SlideAfter is the part of the TTL after which a read renews, over 0 and under 1. If it is 0, it is a tenth. With
+	// 0.01 a document that nobody reads for 30 minutes lives between 29.7 and 30 minutes.
+	SlideAfter float64
 	// NoEventBody lets expiry events go without the document: they come as Omitted.
 	NoEventBody bool
 	// Changes has each write that takes effect published: see [Collection.Watch].
@@ -43,7 +50,10 @@ func (o *Collection[T]) Configure(ctx context.Context, config Config, options ..
 	if err != nil {
 		return Written{}, o.wrap("", err)
 	}
-	asked := wire.Config{DefaultTTL: ttl, IndexingMode: config.Indexing, SlideOnRead: config.SlideOnRead, Changes: config.Changes}
+	asked := wire.Config{DefaultTTL: ttl, IndexingMode: config.Indexing, Changes: config.Changes}
+	if config.SlideOnRead {
+		asked.SlideOnRead = cmp.Or(wire.Slide(config.SlideAfter), wire.SlideTenth)
+	}
 	if config.NoEventBody {
 		asked.EventBody = new(bool)
 	}
@@ -52,6 +62,15 @@ func (o *Collection[T]) Configure(ctx context.Context, config Config, options ..
 	}
 	if asked.MaxTTL, err = wholeSeconds("MaxTTL", config.MaxTTL); err != nil {
 		return Written{}, o.wrap("", err)
+	}
+	if asked.MaxLife, err = wholeSeconds("MaxLife", config.MaxLife); err != nil {
+		return Written{}, o.wrap("", err)
+	}
+	switch after := config.SlideAfter; {
+	case after != 0 && !config.SlideOnRead:
+		return Written{}, o.wrap("", invalid("SlideAfter belongs to SlideOnRead: set both, or leave SlideAfter out"))
+	case !(after >= 0 && after < 1):
+		return Written{}, o.wrap("", invalid("SlideAfter %v is not valid: use a number over 0 and under 1, or 0 for a tenth", after))
 	}
 	for _, d := range config.WarnBefore {
 		before, err := wholeSeconds("WarnBefore", d)
@@ -92,9 +111,13 @@ func (o *Collection[T]) Config(ctx context.Context) (Config, error) {
 	if err != nil {
 		return Config{}, o.wrap("", err)
 	}
-	config := Config{Indexing: found.IndexingMode, Etag: found.Etag, SlideOnRead: found.SlideOnRead,
+	config := Config{Indexing: found.IndexingMode, Etag: found.Etag, SlideOnRead: found.SlideOnRead != 0,
 		Changes: found.Changes, NoEventBody: found.EventBody != nil && !*found.EventBody,
-		MinTTL: time.Duration(found.MinTTL) * time.Second, MaxTTL: time.Duration(found.MaxTTL) * time.Second}
+		MinTTL: time.Duration(found.MinTTL) * time.Second, MaxTTL: time.Duration(found.MaxTTL) * time.Second,
+		MaxLife: time.Duration(found.MaxLife) * time.Second}
+	if found.SlideOnRead != wire.SlideTenth {
+		config.SlideAfter = float64(found.SlideOnRead)
+	}
 	for _, before := range found.WarnBefore {
 		config.WarnBefore = append(config.WarnBefore, time.Duration(before)*time.Second)
 	}

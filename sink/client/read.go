@@ -16,7 +16,22 @@ import (
 // Get reads a document. A document that does not exist or has expired is a [ReadError] with
 // the code 404.
 func (c *Client) Get(ctx context.Context, collection, id string) (wire.Document, error) {
-	msg, err := c.request(ctx, c.l.Prefix.ReadGet(collection, id), nil)
+	return c.get(ctx, collection, id, nil)
+}
+
+// GetRenewed is a Get that waits until the read has renewed the clock of a document that slides, if it is to: the
+// document has the new deadline.
+func (c *Client) GetRenewed(ctx context.Context, collection, id string) (wire.Document, error) {
+	body, err := json.Marshal(wire.GetRequest{Renew: true})
+	if err != nil {
+		return wire.Document{}, err
+	}
+	return c.get(ctx, collection, id, body)
+}
+
+// get is Get with the body of the request.
+func (c *Client) get(ctx context.Context, collection, id string, body []byte) (wire.Document, error) {
+	msg, err := c.request(ctx, c.l.Prefix.ReadGet(collection, id), body)
 	if err != nil {
 		return wire.Document{}, err
 	}

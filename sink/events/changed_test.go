@@ -13,11 +13,11 @@ import (
 )
 
 func change(id string, seq uint64, document string) Message {
-	return Changed(testLog, wire.TypeCreated, seq, wire.Change{ID: id, Collection: "orders", Document: []byte(document), Etag: wire.Etag(seq), Ts: 1_790_000_000_123}, "")
+	return Changed(testLog, wire.TypeCreated, seq, wire.Change{ID: id, Collection: "orders", Document: []byte(document), Etag: wire.Etag(seq), Ts: 1_790_000_000_123}, 1_790_000_000_123, "")
 }
 
 func dropOf(collection string, seq uint64) Message {
-	return Changed(testLog, wire.TypeDropped, seq, wire.Change{Collection: collection, Ts: 1_790_000_000_123}, "")
+	return Changed(testLog, wire.TypeDropped, seq, wire.Change{Collection: collection, Ts: 1_790_000_000_123}, 1_790_000_000_123, "")
 }
 
 // TestChangesToTheByte pins what the stream stores of changes. The transform of the stream leaves the
@@ -42,7 +42,7 @@ func TestChangesToTheByte(t *testing.T) {
 		{wire.TypeDeleted, wire.Change{ID: version.ID, Collection: "orders", Ts: version.Ts}, subject, token + "/42/changed", begin + `,"ts":"2026-09-21T14:13:20.123Z"}`},
 		{wire.TypeDropped, wire.Change{Collection: "orders", Ts: version.Ts}, "lapse.changed.orders", "42/dropped", `{"collection":"orders","ts":"2026-09-21T14:13:20.123Z"}`},
 	} {
-		r.publish(Changed(testLog, c.kind, 42, c.change, trace))
+		r.publish(Changed(testLog, c.kind, 42, c.change, c.change.Ts, trace))
 		stored := r.stored()
 		m := stored[len(stored)-1]
 		want := nats.Header{
@@ -90,7 +90,7 @@ func TestG3_ATailFindsChanges(t *testing.T) {
 		t.Error(diff)
 	}
 	again := NewSource(prefix.Log(0, 1), 1_780_000_000_457)
-	other := Changed(again, wire.TypeDeleted, 11, wire.Change{ID: "c", Collection: "orders"}, "")
+	other := Changed(again, wire.TypeDeleted, 11, wire.Change{ID: "c", Collection: "orders"}, 0, "")
 	r.publish(other)
 	if at, found := r.tail(0).Find(other); found {
 		t.Errorf("the tail finds a change of another log at %s", at)
@@ -98,7 +98,7 @@ func TestG3_ATailFindsChanges(t *testing.T) {
 	shard := wire.ShardOf(2, "orders", "a")
 	for i := range 2 {
 		source := NewSource(prefix.Log(i, 2), 1_780_000_000_456)
-		document, drop := Changed(source, wire.TypeDeleted, 12, wire.Change{ID: "a", Collection: "orders"}, ""), Changed(source, wire.TypeDropped, 13, wire.Change{Collection: "orders"}, "")
+		document, drop := Changed(source, wire.TypeDeleted, 12, wire.Change{ID: "a", Collection: "orders"}, 0, ""), Changed(source, wire.TypeDropped, 13, wire.Change{Collection: "orders"}, 0, "")
 		_, isDocument := source.Output(1, document.msg.Subject, document.msg.Header)
 		_, isDrop := source.Output(1, drop.msg.Subject, drop.msg.Header)
 		if isDocument != (i == shard) || isDrop != (i == 0) {

@@ -130,14 +130,14 @@ func Expiring(source Source, e wire.Expiring, trace string) Message {
 }
 
 // Changed builds the message about a write that has taken effect, or about a drop: kind is its ce-type, and
-// seq the log sequence of the write or the drop.
-func Changed(source Source, kind string, seq uint64, c wire.Change, trace string) Message {
+// seq the log sequence of the write or the drop, at an instant.
+func Changed(source Source, kind string, seq uint64, c wire.Change, at wire.Time, trace string) Message {
 	subject, id, name := source.prefix.Dropped(c.Collection), "", c.Collection+"/"+strconv.FormatUint(seq, 10)+dropped
 	if kind != wire.TypeDropped {
 		id = wire.EscapeID(c.ID)
 		subject, name = subject+"."+id, c.Collection+"/"+id+"/"+strconv.FormatUint(seq, 10)+changed
 	}
-	h := source.cloudEvent(seq, []string{kind}, c.Collection, id, name, c.Ts, trace)
+	h := source.cloudEvent(seq, []string{kind}, c.Collection, id, name, at, trace)
 	if id == "" {
 		delete(h, ceSubject)
 	}

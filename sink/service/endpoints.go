@@ -33,10 +33,16 @@ func get(ctx context.Context, s *Service, args []string, body []byte) (*nats.Msg
 	if err != nil {
 		return nil, err
 	}
-	if _, err := parseBody(body, &struct{}{}); err != nil {
+	var req wire.GetRequest
+	if _, err := parseBody(body, &req, "renew"); err != nil {
 		return nil, err
 	}
-	doc, err := s.reader.Get(ctx, args[0], id)
+	var doc sink.Document
+	if req.Renew {
+		doc, err = Renewed(ctx, s.reader, args[0], id)
+	} else {
+		doc, err = s.reader.Get(ctx, args[0], id)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -95,6 +95,8 @@ func describe(property string) string {
 		return "an instant in RFC 3339 such as 2026-01-31T12:00:00Z"
 	case "within":
 		return `a duration over 0 such as "90s", "12h" or "7d"`
+	case "renew":
+		return "true or false"
 	default:
 		return "a string"
 	}

@@ -269,7 +269,7 @@ func TestG8_BadRequestsSayWhatIsAllowed(t *testing.T) {
 		{"get.orders.%FF", "", []string{"UTF-8"}},
 		{"get.or!ders.a", "", []string{"A-Z a-z 0-9 _ -"}},
 		{"get." + long + ".a", "", []string{"1 to 128"}},
-		{"get.orders.a", `{"limit":1}`, []string{`"limit"`, "an empty object"}},
+		{"get.orders.a", `{"limit":1}`, []string{`"limit"`, "an object with renew"}},
 		{"list.orders.a", "", []string{"lapse.read.list.<collection>"}},
 		{"count.orders.a", "", []string{"lapse.read.count.<collection>"}},
 		{"forecast.orders.a", "", []string{"lapse.read.forecast.<collection>"}},

@@ -202,9 +202,12 @@ type Config struct {
 	// WarnBefore are up to four numbers of seconds before the deadline of a document, at which a
 	// warning ([Expiring]) is published.
 	WarnBefore []int32 `json:"warnBefore,omitempty"`
-	// SlideOnRead renews the clock of a document that is read with get, once more than a tenth of its
+	// MaxLife is how many seconds a document lives at most after it was created, whatever renews it; 0 if there is no
+	// limit. It needs a DefaultTTL.
+	MaxLife int32 `json:"maxLife,omitempty"`
+	// SlideOnRead renews the clock of a document that is read with get, once more than this part of its
 	// TTL has passed. An absolute deadline does not slide.
-	SlideOnRead bool `json:"slideOnRead,omitempty"`
+	SlideOnRead Slide `json:"slideOnRead,omitempty"`
 	// EventBody false lets the events of the collection go without the document, marked as Omitted. Nil is
 	// true.
 	EventBody *bool `json:"eventBody,omitempty"`
@@ -325,6 +328,13 @@ func (d *Document) UnmarshalJSON(b []byte) error {
 		}
 	}
 	return nil
+}
+
+// GetRequest asks for a document. It may be left out.
+type GetRequest struct {
+	// Renew waits until the read has renewed the clock of a document that slides ([Config.SlideOnRead]), if it is to: the
+	// reply has the new deadline.
+	Renew bool `json:"renew,omitempty"`
 }
 
 // ListRequest asks for a page of a collection. Every member may be left out.

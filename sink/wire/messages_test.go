@@ -44,7 +44,7 @@ func TestJSON(t *testing.T) {
 			`{"id":"a.b","collection":"orders","document":{"n":1},"etag":"17","ts":"2026-09-21T14:13:20.123Z","ttl":60,"expiredAt":"2026-09-21T14:14:20.123Z"}`},
 		{"event by an absolute deadline", wire.Event{ID: "a", Collection: "orders", Document: json.RawMessage(`{}`), Etag: 17, Ts: instant, ExpiredAt: instant + 60_000},
 			`{"id":"a","collection":"orders","document":{},"etag":"17","ts":"2026-09-21T14:13:20.123Z","expiredAt":"2026-09-21T14:14:20.123Z"}`},
-		{"configuration with limits", wire.Config{IndexingMode: wire.Lazy, MinTTL: 1, MaxTTL: 9, WarnBefore: []int32{5, 1}, SlideOnRead: true, Changes: true, Etag: 7}.Published(),
+		{"configuration with limits", wire.Config{IndexingMode: wire.Lazy, MinTTL: 1, MaxTTL: 9, WarnBefore: []int32{5, 1}, SlideOnRead: wire.SlideTenth, Changes: true, Etag: 7}.Published(),
 			`{"defaultTtl":null,"indexingMode":"lazy","minTtl":1,"maxTtl":9,"warnBefore":[5,1],"slideOnRead":true,"changes":true}`},
 		{"event without its document", wire.Event{ID: "a", Collection: "orders", Omitted: true, Etag: 17, Ts: instant, TTL: 60, ExpiredAt: instant + 60_000},
 			`{"id":"a","collection":"orders","documentOmitted":true,"etag":"17","ts":"2026-09-21T14:13:20.123Z","ttl":60,"expiredAt":"2026-09-21T14:14:20.123Z"}`},

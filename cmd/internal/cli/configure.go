@@ -54,7 +54,8 @@ type Config struct {
 	MinTTL     *Limit      `name:"min-ttl" placeholder:"TIME|none" help:"Refuse writes with a shorter time to live. It needs a default-ttl."`
 	MaxTTL     *Limit      `name:"max-ttl" placeholder:"TIME|none" help:"Refuse writes with a longer time to live, or with none. It needs a default-ttl."`
 	WarnBefore *Warnings   `placeholder:"5m,1h|none" help:"Up to four durations before the deadline of a document, at which a warning is published (see watch --warnings)."`
-	Slide      *bool       `name:"slide-on-read" negatable:"" help:"Whether a get of a document renews its clock, once more than a tenth of its TTL has passed."`
+	MaxLife    *Limit      `name:"max-life" placeholder:"TIME|none" help:"Let no document live longer after it was created, whatever renews it. It needs a default-ttl."`
+	Slide      *SlidePart  `name:"slide-on-read" negatable:"" placeholder:"PART" help:"Whether a get of a document renews its clock, once more than a tenth of its TTL has passed; or another part, such as --slide-on-read=0.01."`
 	EventBody  *bool       `negatable:"" help:"Whether expiry events have the document."`
 	Changes    *bool       `negatable:"" help:"Whether each write that takes effect is published (see watch --changes)."`
 	DryRun     bool        `help:"Print what --default-ttl would do: how many documents would expire at once, and how many later; and how many documents do not keep to --min-ttl and --max-ttl. It changes nothing."`
@@ -64,7 +65,7 @@ type Config struct {
 
 // Help implements [kong.HelpProvider].
 func (Config) Help() string {
-	return `Without flags it prints the configuration. --default-ttl, --indexing, --min-ttl, --max-ttl,
+	return `Without flags it prints the configuration. --default-ttl, --indexing, --min-ttl, --max-ttl, --max-life,
 --warn-before, --slide-on-read, --event-body and --changes change what they name and nothing else. A change counts at once, also for the documents that already exist.`
 }
 
@@ -74,7 +75,7 @@ func (c *Config) Run(ctx context.Context, streams output.Streams) error {
 		return err
 	}
 	foreseen := c.DefaultTTL != nil || c.MinTTL != nil || c.MaxTTL != nil
-	others := c.Indexing != nil || c.WarnBefore != nil || c.Slide != nil || c.EventBody != nil || c.Changes != nil
+	others := c.Indexing != nil || c.MaxLife != nil || c.WarnBefore != nil || c.Slide != nil || c.EventBody != nil || c.Changes != nil
 	changes := foreseen || others
 	switch {
 	case c.DryRun && (!foreseen || others || c.IfMatch != nil || c.MsgID != nil):
@@ -179,11 +180,14 @@ func (c *Config) apply(now wire.Config) wire.Config {
 	if c.MaxTTL != nil {
 		config.MaxTTL = int32(*c.MaxTTL)
 	}
+	if c.MaxLife != nil {
+		config.MaxLife = int32(*c.MaxLife)
+	}
 	if c.WarnBefore != nil {
 		config.WarnBefore = c.WarnBefore.Seconds
 	}
 	if c.Slide != nil {
-		config.SlideOnRead = *c.Slide
+		config.SlideOnRead = wire.Slide(*c.Slide)
 	}
 	if c.Changes != nil {
 		config.Changes = *c.Changes

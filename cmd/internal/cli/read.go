@@ -16,6 +16,7 @@ import (
 // Get prints a document.
 type Get struct {
 	Target
+	Renew bool `help:"Wait until the read has renewed the clock, if the collection slides on reads and it is to: -o json shows the new deadline."`
 	Connection
 }
 
@@ -35,7 +36,11 @@ func (c *Get) Run(ctx context.Context, streams output.Streams) error {
 		return err
 	}
 	defer conn.Close()
-	doc, err := conn.Get(ctx, c.Collection, c.ID)
+	read := conn.Get
+	if c.Renew {
+		read = conn.GetRenewed
+	}
+	doc, err := read(ctx, c.Collection, c.ID)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Target, err)
 	}

@@ -227,6 +227,27 @@ func (l *Limit) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
+// SlidePart is whether reads renew clocks, and after which part of the TTL. A nil pointer means that the user did not
+// give it.
+type SlidePart wire.Slide
+
+// IsBool implements [kong.BoolMapperValue]: the part may be left out.
+func (*SlidePart) IsBool() bool { return true }
+
+// Decode implements [kong.MapperValue].
+func (p *SlidePart) Decode(ctx *kong.DecodeContext) error {
+	text := "true"
+	if ctx.Scan.Peek().Type == kong.FlagValueToken {
+		text = fmt.Sprint(ctx.Scan.Pop().Value)
+	}
+	part, err := wire.ParseSlide([]byte(text))
+	if err != nil {
+		return fmt.Errorf("%q is not valid: use the part of the TTL that has to be over before a read renews the clock, a number over 0 and under 1 such as 0.01; or leave it out for a tenth", text)
+	}
+	*p = SlidePart(part)
+	return nil
+}
+
 // Warnings are durations before a deadline, in seconds. A nil pointer means that the user did not give
 // them.
 type Warnings struct{ Seconds []int32 }

@@ -40,12 +40,12 @@ func TestRead(t *testing.T) {
 			t.Errorf("%v: %+v", c.form, got)
 		}
 	}
-	limited := wire.Config{DefaultTTL: &hour, IndexingMode: wire.Consistent, Etag: 5, MinTTL: 60, MaxTTL: 7200, WarnBefore: []int32{300, 60}, SlideOnRead: true, EventBody: new(bool)}
+	limited := wire.Config{DefaultTTL: &hour, IndexingMode: wire.Consistent, Etag: 5, MinTTL: 60, MaxTTL: 7200, WarnBefore: []int32{300, 60}, MaxLife: 86400, SlideOnRead: 0.01, EventBody: new(bool)}
 	if kept := readChoice(url.Values{"mode": {after}, "after": {"1h"}}, limited); !kept.Same(limited) {
 		t.Errorf("a form without the limits: %+v", kept)
 	}
-	more := url.Values{moreField: {yes}, "mode": {after}, "after": {"1h"}, "min": {"1m"}, "max": {""}, "warn": {"5m, 60"}, "slide": {yes}}
-	if got := readChoice(more, limited).Config(); got.MinTTL != 60 || got.MaxTTL != 0 || len(got.WarnBefore) != 2 || got.WarnBefore[1] != 60 || !got.SlideOnRead || got.EventBody == nil {
+	more := url.Values{moreField: {yes}, "mode": {after}, "after": {"1h"}, "min": {"1m"}, "max": {""}, "life": {"12h"}, "warn": {"5m, 60"}, "slide": {yes}, "part": {"0.5"}}
+	if got := readChoice(more, limited).Config(); got.MinTTL != 60 || got.MaxTTL != 0 || len(got.WarnBefore) != 2 || got.WarnBefore[1] != 60 || got.MaxLife != 43200 || got.SlideOnRead != 0.5 || got.EventBody == nil {
 		t.Errorf("%+v", got)
 	}
 	more.Set("warn", "soon")
@@ -54,6 +54,7 @@ func TestRead(t *testing.T) {
 	}
 	for name, values := range map[string]map[string]bool{
 		"min": {"": true, "90s": true, "0": false, "-1": false}, "warn": {"": true, "1h, 5m": true, "1h,,5m": false, ",": false},
+		"part": {"": true, "0.5": true, "1": false, "0": false, "soon": false},
 		"body": {yes: true, no: true}, "changes": {yes: true, no: true}, "slide": {yes: true, no: true},
 	} {
 		for value, valid := range values {

@@ -104,13 +104,13 @@ func testConfigure(t *testing.T, r *rig) {
 	}
 	kept("lazy 604800", "after", "7d")
 	kept("consistent 604800", "indexing", "consistent")
-	r.configure("kept", `{"defaultTtl":60,"minTtl":30,"warnBefore":[20,10],"slideOnRead":true,"changes":true}`)
+	r.configure("kept", `{"defaultTtl":60,"minTtl":30,"warnBefore":[20,10],"maxLife":86400,"slideOnRead":0.01,"changes":true}`)
 	kept("consistent 120", "after", "2m", "max", "1h")
-	if config, err := r.Config(t.Context(), "kept"); err != nil || config.MinTTL != 30 || config.MaxTTL != 3600 || len(config.WarnBefore) != 2 || !config.SlideOnRead || !config.Changes {
+	if config, err := r.Config(t.Context(), "kept"); err != nil || config.MinTTL != 30 || config.MaxTTL != 3600 || len(config.WarnBefore) != 2 || config.MaxLife != 86400 || config.SlideOnRead != 0.01 || !config.Changes {
 		t.Errorf("%+v, %v", config, err)
 	}
 	kept("consistent 120", "body", "no", "changes", "no", "slide", "no")
-	if config, err := r.Config(t.Context(), "kept"); err != nil || config.EventBody == nil || *config.EventBody || config.Changes || config.SlideOnRead || config.MinTTL != 30 {
+	if config, err := r.Config(t.Context(), "kept"); err != nil || config.EventBody == nil || *config.EventBody || config.Changes || config.SlideOnRead != 0 || config.MinTTL != 30 {
 		t.Errorf("%+v, %v", config, err)
 	}
 	p = b.get("/console/collections/kept").want(200, "Shortest TTL 30 s", "Longest TTL 3,600 s (1 h)", "Warnings 20 s, 10 s before", "Events have the document no", "Publishes changes no")

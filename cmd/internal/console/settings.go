@@ -46,6 +46,12 @@ var settings = []setting{
 		read:  func(text string, c *wire.Config) error { return readLimit(text, &c.MaxTTL) },
 	},
 	{
+		Name: "life", Label: "Longest life of a document", Title: "Longest life", Help: "Counted from its creation, whatever renews it.",
+		show:  func(c wire.Config) string { return limitField(c.MaxLife) },
+		human: func(c wire.Config) string { return limitText(c.MaxLife) },
+		read:  func(text string, c *wire.Config) error { return readLimit(text, &c.MaxLife) },
+	},
+	{
 		Name: "warn", Label: "Warn before a deadline", Title: "Warnings", Help: "Up to four, with commas between them, such as 1h,5m.",
 		show:  func(c wire.Config) string { return output.Durations(c.WarnBefore) },
 		human: warningsText, read: readWarnings,
@@ -53,9 +59,14 @@ var settings = []setting{
 	{
 		Name: "slide", Label: "A get of a document renews its clock", Title: "A read renews the clock",
 		Options: []option{{no, "no"}, {yes, "yes"}},
-		show:    func(c wire.Config) string { return yesOrNo(c.SlideOnRead) },
-		human:   func(c wire.Config) string { return yesOrNo(c.SlideOnRead) },
-		read:    func(text string, c *wire.Config) error { c.SlideOnRead = text == yes; return nil },
+		show:    func(c wire.Config) string { return yesOrNo(c.SlideOnRead != 0) },
+		human:   func(c wire.Config) string { return yesOrNo(c.SlideOnRead != 0) },
+		read:    readSlide,
+	},
+	{
+		Name: "part", Label: "After which part of the TTL it does", Title: "After which part of the TTL", // behind "slide"
+		Help: "A number between 0 and 1, such as 0.01; nothing for a tenth.",
+		show: slidePart, human: slidePart, read: readSlidePart,
 	},
 	{
 		Name: "body", Label: "Events have the document in them", Title: "Events have the document",
@@ -176,6 +187,39 @@ func warningsText(c wire.Config) string {
 		texts[i] = view.TTL(&n)
 	}
 	return strings.Join(texts, ", ") + " before"
+}
+
+// readSlide leaves the part of the TTL to the next row.
+func readSlide(text string, c *wire.Config) error {
+	switch {
+	case text != yes:
+		c.SlideOnRead = 0
+	case c.SlideOnRead == 0:
+		c.SlideOnRead = wire.SlideTenth
+	}
+	return nil
+}
+
+// slidePart is empty where reads do not renew, or do so after a tenth of the TTL.
+func slidePart(c wire.Config) string {
+	if c.SlideOnRead == 0 || c.SlideOnRead == wire.SlideTenth {
+		return ""
+	}
+	return c.SlideOnRead.String()
+}
+
+func readSlidePart(text string, c *wire.Config) error {
+	part := wire.SlideTenth
+	if text != "" {
+		var err error
+		if part, err = wire.ParseSlide([]byte(text)); err != nil || part == 0 {
+			return fmt.Errorf("%s is not a valid part of the TTL: use a number over 0 and under 1 such as 0.01, or nothing for a tenth", wire.Quote(text))
+		}
+	}
+	if c.SlideOnRead != 0 {
+		c.SlideOnRead = part
+	}
+	return nil
 }
 
 func hasEventBody(c wire.Config) bool { return c.EventBody == nil || *c.EventBody }

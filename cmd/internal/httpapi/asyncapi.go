@@ -271,6 +271,9 @@ func (m *messages) reads() {
 		"within": ofText("In place of until: those that will expire within this time, such as 90s, 12h or 7d."),
 		"prefix": ofText("Of the ids; not with order."),
 	})
+	m.schemas["GetRequest"] = object{"type": "object", "additionalProperties": false, "properties": object{
+		"renew": object{"type": "boolean", "description": "Wait until the read has renewed the clock of a document that slides, if it is to: the reply has the new deadline."},
+	}}
 	m.schemas["ListRequest"] = object{"type": "object", "properties": list, "additionalProperties": false}
 	m.schemas["CollectionsRequest"] = object{"type": "object", "properties": page, "additionalProperties": false}
 	m.schemas["ForecastRequest"] = object{"type": "object", "additionalProperties": false, "properties": object{
@@ -306,7 +309,12 @@ func (m *messages) reads() {
 	} {
 		m.message(read.verb, "A request; its body may also be empty: "+read.verb, nil, read.request)
 		m.message(read.verb+"Reply", "The reply to "+read.verb, read.headers, schemaOf(read.reply))
-		m.channel(read.verb, read.subject, read.verb)
+		asked := []string{read.verb}
+		if read.verb == "get" {
+			m.message("getRenewed", "A request that waits for the renewal of a document that slides", nil, schemaOf("GetRequest"))
+			asked = append(asked, "getRenewed")
+		}
+		m.channel(read.verb, read.subject, asked...)
 		m.channel(read.verb+"Reply", "", read.verb+"Reply", "failed")
 		m.operation(read.verb, "receive", read.verb, read.verb+"Reply", "")
 	}

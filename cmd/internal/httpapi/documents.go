@@ -68,8 +68,13 @@ func send(w http.ResponseWriter, r *request, body []byte) error {
 }
 
 func getDocument(a *API, w http.ResponseWriter, r *request) error {
-	if _, err := r.query(); err != nil {
+	query, err := r.query("renew")
+	if err != nil {
 		return err
+	}
+	renew := query.Get("renew")
+	if query.Has("renew") && renew != "true" && renew != "false" {
+		return access.BadRequest("renew %s is not valid: use true, to wait until the read has renewed the clock, or false", wire.Quote(renew))
 	}
 	match, err := parseCondition(r.Header, "If-Match")
 	none, noneErr := parseCondition(r.Header, "If-None-Match")
@@ -79,7 +84,7 @@ func getDocument(a *API, w http.ResponseWriter, r *request) error {
 	if err := r.hold.Expect(r.Context(), a.mostBytes()); err != nil {
 		return err
 	}
-	doc, err := a.get(r)
+	doc, err := a.get(r, renew == "true")
 	if err != nil {
 		return access.OfRead(err)
 	}
@@ -96,10 +101,14 @@ func getDocument(a *API, w http.ResponseWriter, r *request) error {
 }
 
 // get reads the document of a request. The read renews the clock of a document that slides, unless the client only
-// looks: by HEAD, in the console, or from a page of another site, which could keep a session alive with an image.
-func (a *API) get(r *request) (sink.Document, error) {
+// looks: by HEAD, in the console, or from a page of another site, which could keep a session alive with an image. With
+// renew it waits for that.
+func (a *API) get(r *request, renew bool) (sink.Document, error) {
 	site := r.Header.Get("Sec-Fetch-Site")
 	if r.Method != http.MethodHead && !access.OnlyLooks(r.Context()) && site != "cross-site" && site != "same-site" {
+		if renew {
+			return service.Renewed(r.Context(), a.opts.Reader, r.collection, r.id)
+		}
 		return a.opts.Reader.Get(r.Context(), r.collection, r.id)
 	}
 	found, err := a.opts.GetMany(r.Context(), r.collection, []string{r.id})

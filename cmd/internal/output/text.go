@@ -42,11 +42,18 @@ func Config(collection string, c wire.Config) string {
 	if c.MaxTTL != 0 {
 		line += fmt.Sprintf(" max-ttl=%d", c.MaxTTL)
 	}
+	if c.MaxLife != 0 {
+		line += fmt.Sprintf(" max-life=%d", c.MaxLife)
+	}
 	if len(c.WarnBefore) > 0 {
 		line += " warn-before=" + Durations(c.WarnBefore)
 	}
-	if c.SlideOnRead {
+	switch c.SlideOnRead {
+	case 0:
+	case wire.SlideTenth:
 		line += " slide-on-read"
+	default:
+		line += " slide-on-read=" + c.SlideOnRead.String()
 	}
 	if c.EventBody != nil && !*c.EventBody {
 		line += " no-event-body"

@@ -182,8 +182,8 @@ func (f *Follower) settle(events []oracle.Message) error {
 		there := answered[id] || f.ahead[id]
 		delete(answered, id)
 		delete(f.ahead, id)
-		if !there && c.Ts < missing {
-			overdue = append(overdue, fmt.Sprintf("the change %s, of %s", id, c.Ts))
+		if !there && c.At < missing {
+			overdue = append(overdue, fmt.Sprintf("the change %s, of %s", id, c.At))
 		}
 		return there
 	})

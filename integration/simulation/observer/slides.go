@@ -6,7 +6,7 @@ import (
 )
 
 // Slides notes that a reader gets a version, and that its process is to append a touch. It fails if the
-// version must not slide: its deadline is absolute, or no more than a tenth of its time has passed.
+// version must not slide: its deadline is absolute, or no more than the part of its time has passed that the collection's slideOnRead names.
 func (h *Observer) Slides(collection, id string, etag wire.Etag) {
 	name := oracle.Name{Collection: collection, ID: id}
 	if h.slid[name] == nil {
@@ -19,7 +19,8 @@ func (h *Observer) Slides(collection, id string, etag wire.Etag) {
 		return // the reader is behind, or ahead
 	}
 	now := max(wire.Time(h.servers.RedisClock().UnixMilli()), wire.Time(state.Watermark))
-	if live.End != nil || 10*(now-live.Begin) <= *live.ExpiresAt-live.Begin {
+	part := float64(h.model.Config(collection).SlideOnRead)
+	if live.End != nil || part == 0 || float64(now-live.Begin) <= part*float64(*live.ExpiresAt-live.Begin) {
 		h.Fail("H18", "a read at %s is to renew %s/%s, whose clock began at %s and ends at %s", now, name, etag, live.Begin, live.ExpiresAt)
 	}
 }

@@ -176,7 +176,7 @@ func (g *generator) clocks() {
 		case s.Verb == "write" && r.IntN(2) == 0:
 			s.Args[3] += pick(r, "+keep", "+keep", "+keep", fmt.Sprint(pick(r, "+at", "+till"), pick(r, 0, 1, 500, 999, 1000, 1001, 2000)))
 		case s.Verb == "config" && strings.Contains(s.Args[2], `"defaultTtl":`) && r.IntN(3) == 0:
-			s.Args[2] = strings.TrimSuffix(s.Args[2], "}") + pick(r, `,"maxTtl":2}`, `,"minTtl":2}`, `,"warnBefore":[1]}`, `,"slideOnRead":true}`, `,"eventBody":false}`)
+			s.Args[2] = strings.TrimSuffix(s.Args[2], "}") + pick(r, `,"maxTtl":2}`, `,"minTtl":2}`, `,"warnBefore":[1]}`, `,"slideOnRead":true}`, `,"slideOnRead":0.5}`, `,"maxLife":2}`, `,"eventBody":false}`)
 		}
 	}
 }
@@ -204,7 +204,7 @@ func (g *generator) reads() {
 	r := g.r
 	for _, s := range g.plan.Steps {
 		if s.Verb == "config" && strings.Contains(s.Args[2], `"defaultTtl":`) && !strings.Contains(s.Args[2], ",") {
-			s.Args[2] = strings.TrimSuffix(s.Args[2], "}") + pick(r, `}`, `,"slideOnRead":true}`, `,"slideOnRead":true,"warnBefore":[1]}`, `,"warnBefore":[1,2]}`)
+			s.Args[2] = strings.TrimSuffix(s.Args[2], "}") + pick(r, `}`, `,"slideOnRead":true}`, `,"slideOnRead":0.4,"maxLife":4}`, `,"slideOnRead":true,"warnBefore":[1]}`, `,"warnBefore":[1,2]}`)
 		}
 	}
 	for range 10 + r.IntN(50) {

@@ -19,6 +19,7 @@ import (
 	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
@@ -218,7 +219,7 @@ func (h *history) commit() {
 	pr.Stamp, pr.Rebuild = store.Stamp{Seq: h.Uint64N(3), At: 5}, uint64(max(0, h.IntN(12)-10))
 	var configs []store.ConfigChange
 	if h.oneIn(5) {
-		c := &store.Config{NoIndex: h.oneIn(4), Lazy: h.oneIn(4), SlideOnRead: h.oneIn(2), Etag: h.Uint64N(9)}
+		c := &store.Config{NoIndex: h.oneIn(4), Lazy: h.oneIn(4), SlideOnRead: wire.Slide(h.IntN(3)) * 0.3, Etag: h.Uint64N(9)}
 		for i := range h.IntN(3) {
 			c.History = c.History.With(pr.Watermark-5000+int64(i)*3000, uint64(i), []ttlrules.Default{ttlrules.Off, ttlrules.NoDefault, 1, 4}[h.IntN(4)])
 		}
@@ -270,7 +271,12 @@ func (h *history) change(c *store.CollectionChanges) {
 		case 0:
 			ch.New.Absolute = h.at.Watermark + int64(h.IntN(30))*1000 + 1
 		case 1:
+			ch.New.Kept = ch.New.Ts + int64(h.IntN(3)+1)*1000 // a read has renewed it
+		case 2:
 			ch.New.Kept, ch.New.Band = ch.New.Ts-int64(h.IntN(3)+1)*1000, h.IntN(3)
+		}
+		if h.oneIn(5) {
+			ch.New.Created, ch.New.Limit, ch.New.ByDefault = ch.New.Ts-int64(h.IntN(30))*1000, h.at.Watermark+int64(h.IntN(9))*1000+1, h.oneIn(2)
 		}
 		switch old := ch.Old; {
 		case old != nil && h.oneIn(4):

@@ -180,7 +180,7 @@ func (s *Server) Get(collection, id string) (d Document, err error) {
 	d = Document{Collection: collection, ID: id, Header: found.Header, Body: found.Body}
 	if at, expires := d.Header.Clock().Deadline(history.Current()); expires {
 		d.ExpiresAt = (*wire.Time)(&at)
-		d.Slides = s.configs[collection].SlideOnRead && d.Header.Clock().Slides(at, now)
+		d.Slides = d.Header.Clock().Slides(at, now, float64(s.configs[collection].SlideOnRead))
 	}
 	return d, nil
 }

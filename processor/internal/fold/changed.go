@@ -19,14 +19,15 @@ func (d *Decision) changed(m *Message, live, next *Version, config store.Config)
 	}
 	trace := m.Trace
 	if next != nil {
-		c.Etag, c.ExpiresAt, trace = wire.Etag(m.Seq), expiresAt(next.Header, config), next.Header.Trace
+		c.Etag, c.Ts = wire.Etag(next.Header.Etag), wire.Time(next.Header.Ts)
+		c.ExpiresAt, trace = expiresAt(next.Header, config), next.Header.Trace
 		c.Unchanged = m.Op == wire.Touch
 		if c.Omitted = c.Unchanged || config.NoEventBody(); !c.Omitted {
 			c.Document = next.body()
 		}
 	}
 	d.outputBytes += len(c.Document)
-	d.Outputs = append(d.Outputs, Output{Message: events.Changed(d.limits.Log, kind, m.Seq, c, trace), Seq: m.Seq})
+	d.Outputs = append(d.Outputs, Output{Message: events.Changed(d.limits.Log, kind, m.Seq, c, wire.Time(d.Watermark), trace), Seq: m.Seq})
 }
 
 // tells reports whether a message about a touch that lapse has appended for a read is published. In each TTL it is that
@@ -48,5 +49,5 @@ func (d *Decision) Full() bool {
 // Dropped adds the message about a drop of a collection whose changes are published.
 func (d *Decision) Dropped(m *Message) {
 	c := wire.Change{Collection: m.Collection, Ts: wire.Time(d.Watermark)}
-	d.Outputs = append(d.Outputs, Output{Message: events.Changed(d.limits.Log, wire.TypeDropped, m.Seq, c, m.Trace), Seq: m.Seq})
+	d.Outputs = append(d.Outputs, Output{Message: events.Changed(d.limits.Log, wire.TypeDropped, m.Seq, c, c.Ts, m.Trace), Seq: m.Seq})
 }

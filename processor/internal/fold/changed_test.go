@@ -68,7 +68,7 @@ func TestG3_ChangesOfAllOperations(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, keysOf(d.Outputs), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s: outputs:\n%s", c.message.Op, diff)
-		} else if expect := (Output{Message: events.Changed(testLimits.Log, c.kind, 9, c.want, ""), Seq: 9}); c.kind != "" && !reflect.DeepEqual(d.Outputs[len(want)-1], expect) {
+		} else if expect := (Output{Message: events.Changed(testLimits.Log, c.kind, 9, c.want, 50_000, ""), Seq: 9}); c.kind != "" && !reflect.DeepEqual(d.Outputs[len(want)-1], expect) {
 			t.Errorf("%s: the message is %+v, want %+v", c.message.Op, d.Outputs[len(want)-1], expect)
 		}
 		config := config
@@ -92,7 +92,7 @@ func TestChangesWithoutTheDocument(t *testing.T) {
 	}
 	config.Bodies = []store.BodyChange{{Since: 1, Seq: 1}}
 	_, d := decideOne(t, config, nil, targeted(wire.Upsert, `{"b":2}`))
-	want := events.Changed(testLimits.Log, wire.TypeCreated, 9, wire.Change{ID: "x", Collection: "c", Omitted: true, Etag: 9, Ts: 50_000}, "")
+	want := events.Changed(testLimits.Log, wire.TypeCreated, 9, wire.Change{ID: "x", Collection: "c", Omitted: true, Etag: 9, Ts: 50_000}, 50_000, "")
 	if len(d.Outputs) != 1 || !reflect.DeepEqual(d.Outputs[0].Message, want) {
 		t.Errorf("outputs %v", d.Outputs)
 	}
@@ -124,11 +124,11 @@ func TestChangesBoundAStep(t *testing.T) {
 //
 // It fails if each renewal is published, or none.
 func TestOneChangeOfReadsInEachTTL(t *testing.T) {
-	config := store.Config{History: ttlrules.History{}.With(0, 1, 10), SlideOnRead: true, Changes: true}
+	config := store.Config{History: ttlrules.History{}.With(0, 1, 10), SlideOnRead: wire.SlideTenth, Changes: true}
 	for name, header := range map[string]nats.Header{"client": {}, "read": {wire.HeaderSlide: {"true"}}} {
 		live, published := &Version{Header: store.Header{Ts: 1000, Etag: 1}, Body: []byte("{}")}, 0
 		for n := range uint64(100) { // ten TTLs
-			header.Set(wire.HeaderIfMatch, fmt.Sprint(n+1))
+			header.Set(wire.HeaderIfMatch, fmt.Sprint(live.Header.Etag))
 			at := 2000 + 1000*int64(n)
 			m := decoder.Decode("lapse.write.touch.c.x", header, nil, Position{Seq: n + 2, Time: at, Stamp: at * 1e6})
 			d := New(testLimits, oneConfig(config), 0)

@@ -171,12 +171,15 @@ func checkLimited(m *Message, live *Version, h store.Header, config store.Config
 
 // header is the header of the version that a message writes at an instant in place of a live
 // one; nil if there is none. A touch and a patch keep what belongs to the document.
-func (m *Message) header(live *Version, at int64) store.Header {
+func (m *Message) header(live *Version, config store.Config, at int64) store.Header {
+	if m.Slide {
+		return slid(live.Header, config, at)
+	}
 	h := store.Header{Ts: at, Etag: m.Seq, TTL: m.TTL, Target: m.Target, Trace: m.Trace}
 	if m.Op == wire.Touch || m.Op == wire.Patch {
 		h.Target = live.Header.Target
 		if !m.Clock.NamesTTL {
-			h.TTL = live.Header.TTL
+			h.TTL = ownTTL(live.Header)
 		}
 	}
 	if h.Target != "" {
@@ -203,5 +206,36 @@ func (m *Message) header(live *Version, at int64) store.Header {
 	if begin < at {
 		h.Kept = begin
 	}
-	return h
+	var was *store.Header
+	if live != nil {
+		was = &live.Header
+	}
+	return config.Live(h, was, at)
+}
+
+// slid is the header of a version after a read has renewed its clock at an instant. It is still the version of its last
+// write, with its etag: a client that has read it can write on the condition that nobody else has.
+func slid(live store.Header, config store.Config, at int64) store.Header {
+	h := live
+	h.SetClock(h.Clock().Slid(at))
+	h.TTL, h.ByDefault, h.Limit = ownTTL(live), false, 0
+	return config.Live(h, &live, at)
+}
+
+// ownTTL is the TTL that the document itself has.
+func ownTTL(h store.Header) ttlrules.TTL {
+	if h.ByDefault {
+		return ttlrules.Inherit
+	}
+	return h.TTL
+}
+
+// checkSlide refuses the renewal for a read that would move no deadline.
+func checkSlide(live, next store.Header, config store.Config) *Refusal {
+	before, expires := live.Clock().Deadline(config.History.Current())
+	after, _ := next.Clock().Deadline(config.History.Current())
+	if expires && after != before {
+		return nil
+	}
+	return Refuse(wire.StatusConflict, "a read does not move the deadline of this document: touch it, or leave it.")
 }

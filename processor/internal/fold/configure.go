@@ -47,7 +47,10 @@ func Configured(c store.Config, m *Message, at int64) (store.Config, *Refusal) {
 	if m.Kind == Drop {
 		return store.Config{}, nil
 	}
-	c.History = c.History.With(at, m.Seq, want.TTL)
+	c.History = c.History.With(at, m.Seq, want.TTL.Within(want.MaxLife))
+	if c.MaxLife, c.Default = want.MaxLife, ttlrules.Off; want.MaxLife != 0 {
+		c.Default = want.TTL
+	}
 	c.NoIndex, c.Lazy = want.NoIndex, want.Lazy
 	c.MinTTL, c.MaxTTL, c.SlideOnRead, c.Changes = want.MinTTL, want.MaxTTL, want.SlideOnRead, want.Changes
 	if want.NoEventBody != c.NoEventBody() {
@@ -85,12 +88,17 @@ func (c *Requested) readMore(name string, value []byte) *Refusal {
 	case "maxTtl":
 		use = "a whole number of seconds from 1 to 2147483647, or null for no limit"
 		c.MaxTTL, ok = readLimit(value)
+	case "maxLife":
+		use = "a whole number of seconds from 1 to 2147483647, or null for no limit"
+		c.MaxLife, ok = readLimit(value)
 	case "warnBefore":
 		use = fmt.Sprintf("a list of at most %d different whole numbers of seconds from 1 to 2147483647, or [] for no warnings", mostWarnings)
 		c.WarnBefore, ok = readWarnings(value)
 	case "slideOnRead":
-		use = "true or false"
-		c.SlideOnRead, ok = string(value) == "true", string(value) == "true" || string(value) == "false"
+		use = "true, false, or the part of the TTL that has to be over before a read renews the clock: a number over 0 and under 1, such as 0.01"
+		var err error
+		c.SlideOnRead, err = wire.ParseSlide(value)
+		ok = err == nil
 	case "changes":
 		use = "true or false"
 		c.Changes, ok = string(value) == "true", string(value) == "true" || string(value) == "false"
@@ -106,7 +114,7 @@ func (c *Requested) readMore(name string, value []byte) *Refusal {
 	return nil
 }
 
-var properties = []string{"defaultTtl", "indexingMode", "minTtl", "maxTtl", "warnBefore", "slideOnRead", "eventBody", "changes"}
+var properties = []string{"defaultTtl", "indexingMode", "minTtl", "maxTtl", "maxLife", "warnBefore", "slideOnRead", "eventBody", "changes"}
 
 // readLimit reads a number of seconds, as a ttl is written; 0 stands for null.
 func readLimit(value []byte) (n int32, ok bool) {
@@ -133,6 +141,10 @@ func readWarnings(value []byte) (before []int32, ok bool) {
 func (c *Requested) checkLimits() *Refusal {
 	low, high := c.MinTTL, c.MaxTTL
 	switch {
+	case c.MaxLife != 0 && c.TTL == ttlrules.Off:
+		return Refuse(wire.StatusBadRequest, "maxLife needs a defaultTtl: set it to -1 or to a number of seconds, or leave maxLife out.")
+	case c.MaxLife != 0 && low > c.MaxLife:
+		return Refuse(wire.StatusBadRequest, "minTtl %d is greater than maxLife %d: use one that is not.", low, c.MaxLife)
 	case low == 0 && high == 0:
 		return nil
 	case c.TTL == ttlrules.Off:

@@ -179,7 +179,7 @@ func (d *Decision) write(m *Message) bool {
 	if config.Changes && (!m.Slide || tells(live.Header, next.Header, config, at)) {
 		d.changed(m, live, next, config)
 	}
-	o := wire.Outcome{Status: wire.StatusOK, Etag: wire.Etag(m.Seq), Ts: wire.Time(at), Warning: warning(m, config, at)}
+	o := wire.Outcome{Status: wire.StatusOK, Ts: wire.Time(at), Warning: warning(m, config, at)}
 	switch {
 	case next == nil:
 		o = wire.Outcome{Status: wire.StatusNoContent, Ts: wire.Time(at)}
@@ -187,6 +187,7 @@ func (d *Decision) write(m *Message) bool {
 		o.Status = wire.StatusCreated
 	}
 	if next != nil {
+		o.Etag, o.Ts = wire.Etag(next.Header.Etag), wire.Time(next.Header.Ts)
 		if o.ExpiresAt = expiresAt(next.Header, config); o.ExpiresAt == nil && m.ReplyTo != "" && m.Target != "" && o.Warning == "" {
 			o.Warning = undelivered(m, config)
 		}
@@ -244,7 +245,10 @@ func (d *Decision) next(m *Message, live *Version, config store.Config, at int64
 			return nil, Refuse(wire.StatusTooLarge, "the patched document is %s long: use at most %s.", InBytes(size), InBytes(d.limits.MaxBody))
 		}
 	}
-	v.Header = m.header(live, at)
+	v.Header = m.header(live, config, at)
+	if m.Slide {
+		return v, checkSlide(live.Header, v.Header, config)
+	}
 	if r := checkLimited(m, live, v.Header, config); r != nil {
 		return nil, r
 	}
@@ -391,7 +395,7 @@ func (d *Decision) Changes(due []*DueDocument) []store.CollectionChanges {
 		case s.Now == nil && s.Stored == nil:
 			continue
 		case s.Now == nil:
-		case s.Stored != nil && s.Now.Header.Etag == s.Stored.Etag:
+		case s.Stored != nil && s.Now.Header == *s.Stored:
 			continue
 		default:
 			change.New, change.Body = &s.Now.Header, s.Now.body()

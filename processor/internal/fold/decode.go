@@ -57,8 +57,9 @@ type Requested struct {
 	NoIndex        bool
 	Lazy           bool
 	MinTTL, MaxTTL int32 // 0: no limit
+	MaxLife        int32 // 0: no limit
 	WarnBefore     []int32
-	SlideOnRead    bool
+	SlideOnRead    wire.Slide
 	NoEventBody    bool
 	Changes        bool
 }

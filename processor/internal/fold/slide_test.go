@@ -15,7 +15,7 @@ import (
 //
 // It fails if a client loses the rejection of a touch without an etag, or of one whose outcome it awaits.
 func TestG8_ATouchForARead(t *testing.T) {
-	config := store.Config{History: ttlrules.History{}.With(0, 1, 10), SlideOnRead: true}
+	config := store.Config{History: ttlrules.History{}.With(0, 1, 10), SlideOnRead: wire.SlideTenth}
 	for name, c := range map[string]struct {
 		op, match, reply string
 		etag             uint64 // of the live version
@@ -50,7 +50,7 @@ func TestG8_ATouchForARead(t *testing.T) {
 			s.Now = &Version{Header: store.Header{Ts: 1000, Etag: c.etag}, Body: []byte("{}")}
 			s.Stored = &s.Now.Header
 			d.Apply(m)
-			if renewed := s.Now != nil && s.Now.Header.Etag == 9; renewed != c.renewed || !slices.EqualFunc(d.Rejections, c.codes, func(r Rejection, code int) bool { return r == Rejection{9, code} }) || len(d.Outputs) != c.outputs {
+			if renewed := s.Now != nil && s.Now.Header.Kept == c.at && s.Now.Header.Etag == c.etag && s.Now.Header.Ts == 1000; renewed != c.renewed || !slices.EqualFunc(d.Rejections, c.codes, func(r Rejection, code int) bool { return r == Rejection{9, code} }) || len(d.Outputs) != c.outputs {
 				t.Errorf("renewed %t, rejections %v, %d outputs; want %+v", renewed, d.Rejections, len(d.Outputs), c)
 			}
 		})

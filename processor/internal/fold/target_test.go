@@ -124,7 +124,7 @@ func TestALongTraceparentBesideATarget(t *testing.T) {
 	} {
 		m := targeted(wire.Upsert, `{}`)
 		m.Trace, m.Target = c.trace, c.target
-		h := m.header(nil, 50_000)
+		h := m.header(nil, store.Config{}, 50_000)
 		again, _, err := store.ParseDocument(string(h.Append(nil)) + `{}`)
 		if err != nil || h.Trace != c.want || again != h {
 			t.Errorf("%s beside %q is stored as %q, and read as %+v: %v", c.trace, c.target, h.Trace, again, err)

@@ -20,9 +20,13 @@ type Config struct {
 	// MinTTL and MaxTTL are the limits of the TTL that counts for what is written, in seconds; 0 if
 	// there is none.
 	MinTTL, MaxTTL int32
-	Warnings       []Warning // what the property warnBefore asks for, in its order
-	SlideOnRead    bool
-	Changes        bool // each write that takes effect is published
+	// MaxLife is how long a document lives at most from its creation on, in seconds; 0 if there is no limit. Default is the
+	// configured default then, while History has the one that counts (ttlrules.Default.Within).
+	MaxLife     int32
+	Default     ttlrules.Default
+	Warnings    []Warning  // what the property warnBefore asks for, in its order
+	SlideOnRead wire.Slide // the part of the TTL after which a read renews
+	Changes     bool       // each write that takes effect is published
 	// Bodies are the changes of the property eventBody that still matter, in log order: from the first on
 	// events go without the document, from the second on they have it again, and so on.
 	Bodies []BodyChange
@@ -100,10 +104,34 @@ func (c Config) Admit(clock ttlrules.Clock) (in Config, band int, ok bool) {
 	return c, len(c.Bands), true
 }
 
+// Configured is the default that was configured, which counts for documents that were written once only within MaxLife.
+func (c Config) Configured() ttlrules.Default {
+	if c.MaxLife != 0 {
+		return c.Default
+	}
+	return c.History.Current()
+}
+
+// Live is the header of a version that is written or renewed at an instant, as MaxLife limits it. was is that of the
+// version before, nil if the document had none.
+func (c Config) Live(h Header, was *Header, at int64) Header {
+	created := h.Ts
+	if was != nil {
+		if created = was.Created; created == 0 {
+			created = was.Ts
+		}
+	}
+	h.SetClock(h.Clock().Within(c.MaxLife, c.Configured(), created, was != nil, at))
+	if h.Created = 0; h.Limit != 0 {
+		h.Created = created
+	}
+	return h
+}
+
 // Wire returns the configuration as clients see it.
 func (c Config) Wire() wire.Config {
 	w := wire.Config{IndexingMode: wire.Consistent, Etag: wire.Etag(c.Etag),
-		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, SlideOnRead: c.SlideOnRead, Changes: c.Changes}
+		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, MaxLife: c.MaxLife, SlideOnRead: c.SlideOnRead, Changes: c.Changes}
 	if c.NoEventBody() {
 		w.EventBody = new(bool)
 	}
@@ -116,7 +144,7 @@ func (c Config) Wire() wire.Config {
 	case c.Lazy:
 		w.IndexingMode = wire.Lazy
 	}
-	if d := c.History.Current(); d != ttlrules.Off {
+	if d := c.Configured(); d != ttlrules.Off {
 		n := int32(d)
 		w.DefaultTTL = &n
 	}
@@ -131,8 +159,10 @@ type storedConfig struct {
 	Lazy     bool       `json:"lazy,omitempty"`
 	MinTTL   int32      `json:"minTtl,omitempty"`
 	MaxTTL   int32      `json:"maxTtl,omitempty"`
+	MaxLife  int32      `json:"maxLife,omitempty"`
+	Default  int32      `json:"default,omitempty"`
 	Warnings [][3]int64 `json:"warnings,omitempty"`
-	Slide    bool       `json:"slideOnRead,omitempty"`
+	Slide    wire.Slide `json:"slideOnRead,omitempty"`
 	Changes  bool       `json:"changes,omitempty"`
 	Bodies   [][2]int64 `json:"bodies,omitempty"`
 	Bands    []uint64   `json:"bands,omitempty"`
@@ -142,7 +172,7 @@ type storedConfig struct {
 // Encode writes a configuration as DecodeConfig reads it.
 func (c Config) Encode() string {
 	s := storedConfig{NoIndex: c.NoIndex, Lazy: c.Lazy, Etag: c.Etag, Bands: c.Bands, Epochs: [][3]int64{},
-		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, Slide: c.SlideOnRead, Changes: c.Changes}
+		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, MaxLife: c.MaxLife, Default: int32(c.Default), Slide: c.SlideOnRead, Changes: c.Changes}
 	for _, b := range c.Bodies {
 		s.Bodies = append(s.Bodies, [2]int64{b.Since, int64(b.Seq)})
 	}
@@ -167,7 +197,10 @@ func DecodeConfig(raw string) (Config, error) {
 		return Config{}, fmt.Errorf("a stored configuration is not one of lapse: %w", err)
 	}
 	c := Config{NoIndex: s.NoIndex, Lazy: s.Lazy, Etag: s.Etag, Bands: s.Bands,
-		MinTTL: s.MinTTL, MaxTTL: s.MaxTTL, SlideOnRead: s.Slide, Changes: s.Changes}
+		MinTTL: s.MinTTL, MaxTTL: s.MaxTTL, MaxLife: s.MaxLife, Default: ttlrules.Default(s.Default), SlideOnRead: s.Slide, Changes: s.Changes}
+	if c.MaxLife < 0 || c.MaxLife != 0 && c.Default == ttlrules.Off || c.Default < ttlrules.NoDefault {
+		return Config{}, fmt.Errorf("a stored configuration is not one of lapse: maxLife %d with default %d", s.MaxLife, s.Default)
+	}
 	for _, b := range s.Bodies {
 		c.Bodies = append(c.Bodies, BodyChange{Since: b[0], Seq: uint64(b[1])})
 	}

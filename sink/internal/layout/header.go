@@ -31,6 +31,12 @@ import (
 //	byte  33     length of the target
 //	bytes 34-    target
 //
+// A version that maxLife limits has as many as one with a kept clock, and behind them, in front of a target:
+//
+//	bytes 13-16  four less than above
+//	bytes 33-38  when the document was created, Unix milliseconds, big endian
+//	bytes 39-44  the limit, likewise. The upper six bits are 1 if the TTL is a default, else 0
+//
 // It is binary and short because every document has one. Scripts read its first byte alone.
 type Header struct {
 	Ts       int64        // instant of the last write, Unix milliseconds
@@ -40,8 +46,13 @@ type Header struct {
 	Band     int          // likewise; 0 unless the clock was kept
 	Absolute int64        // see ttlrules.Clock
 	NotAfter int64        // see ttlrules.Clock
-	Target   string       // of the message that its expiry delivers, "" if none; see wire.CheckTarget
-	Trace    string       // traceparent, "" if none; at most MaxTrace bytes, and MaxTraceWithTarget beside a target
+	// Limit is that of ttlrules.Clock, and ByDefault likewise. Created is when the document was created, Unix
+	// milliseconds. All are zero unless maxLife limits the version.
+	Limit     int64
+	ByDefault bool
+	Created   int64
+	Target    string // of the message that its expiry delivers, "" if none; see wire.CheckTarget
+	Trace     string // traceparent, "" if none; at most MaxTrace bytes, and MaxTraceWithTarget beside a target
 }
 
 const (
@@ -51,8 +62,11 @@ const (
 	HeaderLen = 17
 	// LongHeaderLen is that of a header with a kept clock or an instant of its own, without a target.
 	LongHeaderLen = HeaderLen + 16
+	// LifeHeaderLen is that of a header of a version that maxLife limits, without a target. No header has more in front
+	// of a target and a traceparent.
+	LifeHeaderLen = LongHeaderLen + 12
 	// MaxTrace is the longest traceparent that is stored.
-	MaxTrace = MaxHeader - LongHeaderLen
+	MaxTrace = MaxHeader - LifeHeaderLen
 	// MaxTraceWithTarget is the longest that is stored beside a target.
 	MaxTraceWithTarget = MaxTrace - 1 - wire.MaxTarget
 
@@ -61,6 +75,7 @@ const (
 	limitedHeader         ttlrules.TTL = -3 // long, with a NotAfter
 	targetedHeader        ttlrules.TTL = -4 // long, with a target
 	targetedLimitedHeader ttlrules.TTL = -5 // with both
+	lifeHeader            ttlrules.TTL = -4 // is added to these if maxLife limits the version
 )
 
 // ErrHeader reports a stored value that does not begin with a valid header.
@@ -68,35 +83,56 @@ var ErrHeader = errors.New("not a document of lapse")
 
 // Clock is what the header brings to the rules.
 func (h Header) Clock() ttlrules.Clock {
-	return ttlrules.Clock{Ts: h.Ts, TTL: h.TTL, Kept: h.Kept, Band: h.Band, Absolute: h.Absolute, NotAfter: h.NotAfter, Seq: h.Etag}
+	return ttlrules.Clock{Ts: h.Ts, TTL: h.TTL, Kept: h.Kept, Band: h.Band, Absolute: h.Absolute, NotAfter: h.NotAfter,
+		Limit: h.Limit, ByDefault: h.ByDefault, Seq: h.Etag}
+}
+
+// SetClock sets what Clock returns.
+func (h *Header) SetClock(c ttlrules.Clock) {
+	h.Ts, h.TTL, h.Kept, h.Band, h.Absolute, h.NotAfter = c.Ts, c.TTL, c.Kept, c.Band, c.Absolute, c.NotAfter
+	h.Limit, h.ByDefault, h.Etag = c.Limit, c.ByDefault, c.Seq
 }
 
 func (h Header) long() bool {
-	return h.Kept != 0 || h.Absolute != 0 || h.NotAfter != 0 || h.Target != ""
+	return h.Kept != 0 || h.Absolute != 0 || h.NotAfter != 0 || h.Limit != 0 || h.Target != ""
 }
 
 // Len is the length of the header's bytes.
 func (h Header) Len() int {
-	switch {
-	case h.Target != "":
-		return LongHeaderLen + 1 + len(h.Target) + len(h.Trace)
-	case h.long():
-		return LongHeaderLen + len(h.Trace)
+	n := h.clockLen() + len(h.Trace)
+	if h.Target != "" {
+		n += 1 + len(h.Target)
 	}
-	return HeaderLen + len(h.Trace)
+	return n
+}
+
+// clockLen is the length of what is in front of a target and a traceparent.
+func (h Header) clockLen() int {
+	switch {
+	case h.Limit != 0:
+		return LifeHeaderLen
+	case h.long():
+		return LongHeaderLen
+	}
+	return HeaderLen
 }
 
 // mark is what a long header has in place of the TTL.
-func (h Header) mark() ttlrules.TTL {
+func (h Header) mark() (mark ttlrules.TTL) {
 	switch {
 	case h.Target != "" && h.NotAfter != 0:
-		return targetedLimitedHeader
+		mark = targetedLimitedHeader
 	case h.Target != "":
-		return targetedHeader
+		mark = targetedHeader
 	case h.NotAfter != 0:
-		return limitedHeader
+		mark = limitedHeader
+	default:
+		mark = longHeader
 	}
-	return longHeader
+	if h.Limit != 0 {
+		mark += lifeHeader
+	}
+	return mark
 }
 
 // Append appends the header's bytes to b.
@@ -111,6 +147,13 @@ func (h Header) Append(b []byte) []byte {
 	if h.long() {
 		b = appendUint48(b, uint64(h.Kept+int64(h.Band)*ttlrules.BandWidth))
 		b = appendUint48(b, uint64(h.Absolute|h.NotAfter)) // it has one of them at most
+	}
+	if h.Limit != 0 {
+		limit := uint64(h.Limit)
+		if h.ByDefault {
+			limit += ttlrules.BandWidth
+		}
+		b = appendUint48(appendUint48(b, uint64(h.Created)), limit)
 	}
 	if h.Target != "" {
 		b = append(append(b, byte(len(h.Target))), h.Target...)
@@ -128,7 +171,7 @@ func ParseDocument(v string) (h Header, body string, err error) {
 		return Header{}, "", err
 	}
 	if targeted {
-		rest := v[LongHeaderLen:v[0]]
+		rest := v[max(h.clockLen(), LongHeaderLen):v[0]]
 		if rest == "" || rest[0] == 0 || int(rest[0]) >= len(rest) {
 			return Header{}, "", fmt.Errorf("%w: its target is not whole", ErrHeader)
 		}
@@ -152,7 +195,11 @@ func parseHeader(v string) (h Header, targeted bool, err error) {
 	h.Ts = int64(uint48(v[1:7]))
 	h.Etag = uint48(v[7:13])
 	h.TTL = ttlrules.TTL(int32At(v[13:17]))
-	if mark := h.TTL; mark <= longHeader && mark >= targetedLimitedHeader {
+	if mark := h.TTL; mark <= longHeader && mark >= targetedLimitedHeader+lifeHeader {
+		lives := mark < targetedLimitedHeader
+		if lives {
+			mark -= lifeHeader
+		}
 		targeted = mark == targetedHeader || mark == targetedLimitedHeader
 		limited := mark == limitedHeader || mark == targetedLimitedHeader
 		if len(v) < LongHeaderLen || int(v[0]) < LongHeaderLen {
@@ -164,7 +211,12 @@ func parseHeader(v string) (h Header, targeted bool, err error) {
 		if limited {
 			h.NotAfter, h.Absolute = h.Absolute, 0
 		}
-		if !h.long() && !targeted || limited && h.NotAfter == 0 || h.Kept != 0 && h.Kept >= h.Ts || h.Band != 0 && h.Kept == 0 {
+		if lives {
+			if err := h.parseLife(v); err != nil {
+				return Header{}, false, err
+			}
+		}
+		if !h.long() && !targeted || limited && h.NotAfter == 0 || h.Kept == h.Ts && h.Kept != 0 || h.Band != 0 && h.Kept == 0 {
 			return Header{}, false, fmt.Errorf("%w: its clock of %d began at %d, and ends at %d", ErrHeader, h.Ts, h.Kept, h.Absolute|h.NotAfter)
 		}
 	}
@@ -172,6 +224,19 @@ func parseHeader(v string) (h Header, targeted bool, err error) {
 		return Header{}, false, fmt.Errorf("%w: its TTL is %d", ErrHeader, h.TTL)
 	}
 	return h, targeted, nil
+}
+
+// parseLife reads what only the header of a version has that maxLife limits.
+func (h *Header) parseLife(v string) error {
+	if len(v) < LifeHeaderLen || int(v[0]) < LifeHeaderLen {
+		return fmt.Errorf("%w: %d bytes are no valid header with a limit", ErrHeader, len(v))
+	}
+	limit := int64(uint48(v[39:45]))
+	h.Created, h.Limit, h.ByDefault = int64(uint48(v[33:39])), limit%ttlrules.BandWidth, limit >= ttlrules.BandWidth
+	if h.Limit == 0 || limit >= 2*ttlrules.BandWidth {
+		return fmt.Errorf("%w: its limit is %d", ErrHeader, limit)
+	}
+	return nil
 }
 
 func appendUint48(b []byte, n uint64) []byte {

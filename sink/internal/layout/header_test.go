@@ -33,6 +33,11 @@ func TestHeaderBytes(t *testing.T) {
 		{"target, absolute", Header{Ts: 5000, Etag: 7, Absolute: 6000, Target: "a"}, "23" + "000000001388" + "000000000007" + "fffffffc" + "00000000" + "000000000000" + "000000001770" + "01" + "61", ByOwn, 6000},
 		{"target, limited", Header{Ts: 5000, Etag: 7, TTL: 60, NotAfter: 6000, Target: "a"}, "23" + "000000001388" + "000000000007" + "fffffffb" + "0000003c" + "000000000000" + "000000001770" + "01" + "61", ByOwn, 6000},
 		{"target, kept, inherits", Header{Ts: 5000, Etag: 7, Kept: 1000, Target: "a", Trace: "b"}, "24" + "000000001388" + "000000000007" + "fffffffc" + "00000000" + "0000000003e8" + "000000000000" + "01" + "61" + "62", ByInherit, 1000},
+		{"renewed by a read", Header{Ts: 5000, Etag: 7, Kept: 6000}, "21" + "000000001388" + "000000000007" + "fffffffe" + "00000000" + "000000001770" + "000000000000", ByInherit, 6000},
+		{"with a longest life", Header{Ts: 5000, Etag: 7, TTL: 60, Created: 1000, Limit: 9000, Trace: "ab"}, "2f" + "000000001388" + "000000000007" + "fffffffa" + "0000003c" + "000000000000" + "000000000000" + "0000000003e8" + "000000002328" + "6162", ByOwn, 9000},
+		{"with a longest life and a default", Header{Ts: 5000, Etag: 7, TTL: ttlrules.Never, ByDefault: true, Created: 1000, Limit: 9000}, "2d" + "000000001388" + "000000000007" + "fffffffa" + "ffffffff" + "000000000000" + "000000000000" + "0000000003e8" + "040000002328", ByOwn, 9000},
+		{"limited, with a longest life", Header{Ts: 5000, Etag: 7, TTL: 60, Created: 1000, NotAfter: 6000, Limit: 9000}, "2d" + "000000001388" + "000000000007" + "fffffff9" + "0000003c" + "000000000000" + "000000001770" + "0000000003e8" + "000000002328", ByOwn, 6000},
+		{"target, limited, with a longest life", Header{Ts: 5000, Etag: 7, TTL: 60, Created: 1000, NotAfter: 6000, Limit: 9000, Target: "a", Trace: "b"}, "30" + "000000001388" + "000000000007" + "fffffff7" + "0000003c" + "000000000000" + "000000001770" + "0000000003e8" + "000000002328" + "01" + "61" + "62", ByOwn, 6000},
 	} {
 		value := string(c.header.Append(nil))
 		if got := hex.EncodeToString([]byte(value)); got != c.bytes {
@@ -44,14 +49,14 @@ func TestHeaderBytes(t *testing.T) {
 		}
 		cut := c.header
 		cut.Target, cut.Trace = "", ""
-		if h, err := ParseHeader(value[:min(len(value), LongHeaderLen)]); err != nil || h != cut {
+		if h, err := ParseHeader(value[:min(len(value), LifeHeaderLen)]); err != nil || h != cut {
 			t.Errorf("%s without its target and trace is read as %+v, %v", c.name, h, err)
 		}
 		if in, score := c.header.Index(); in != c.index || score != c.score {
 			t.Errorf("%s stands in index %d at %d, want %d at %d", c.name, in, score, c.index, c.score)
 		}
 	}
-	if h := (Header{Target: strings.Repeat("t", wire.MaxTarget), Trace: strings.Repeat("t", MaxTraceWithTarget)}); h.Len() != MaxHeader {
+	if h := (Header{Target: strings.Repeat("t", wire.MaxTarget), Trace: strings.Repeat("t", MaxTraceWithTarget), Limit: 1}); h.Len() != MaxHeader {
 		t.Errorf("the longest target with the longest trace beside it has a header of %d bytes, want %d", h.Len(), MaxHeader)
 	}
 	long := Header{Ts: 5000, Etag: 7, Kept: 1000}.Append(nil)
@@ -62,6 +67,7 @@ func TestHeaderBytes(t *testing.T) {
 		"two long ones":             func(b []byte) { copy(b[17:], b[13:17]) },
 		"limited by nothing":        func(b []byte) { b[16]-- },
 		"a target that is cut off":  func(b []byte) { b[16] -= 2 },
+		"a life that is cut off":    func(b []byte) { b[16] -= 4 },
 	} {
 		b := append([]byte(nil), long...)
 		bad(b)
