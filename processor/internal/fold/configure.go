@@ -47,6 +47,14 @@ func Configured(c store.Config, m *Message, at int64) (store.Config, *Refusal) {
 	if m.Kind == Drop {
 		return store.Config{}, nil
 	}
+	changes := want.TTL != c.History.Current() || want.NoEventBody != c.NoEventBody()
+	if want.Paused && changes && c.ChangedPaused() >= store.MostPausedChanges {
+		return c, Refuse(wire.StatusConflict, "collection %s is paused, and its defaultTtl and eventBody were changed %d times since: resume it before they are changed again (lapse resume %s).", m.Collection, store.MostPausedChanges, m.Collection)
+	}
+	if c.Paused() && !want.Paused {
+		c.Warnings = nil // they count from now on
+	}
+	c = c.Pause(want.Paused, at, m.Seq)
 	c.History = c.History.With(at, m.Seq, want.TTL)
 	c.NoIndex, c.Lazy = want.NoIndex, want.Lazy
 	c.MinTTL, c.MaxTTL, c.SlideOnRead, c.Changes = want.MinTTL, want.MaxTTL, want.SlideOnRead, want.Changes
@@ -94,6 +102,9 @@ func (c *Requested) readMore(name string, value []byte) *Refusal {
 	case "changes":
 		use = "true or false"
 		c.Changes, ok = string(value) == "true", string(value) == "true" || string(value) == "false"
+	case "paused":
+		use = "true or false"
+		c.Paused, ok = string(value) == "true", string(value) == "true" || string(value) == "false"
 	case "eventBody":
 		use = "true or false"
 		c.NoEventBody, ok = string(value) == "false", string(value) == "true" || string(value) == "false"
@@ -106,7 +117,7 @@ func (c *Requested) readMore(name string, value []byte) *Refusal {
 	return nil
 }
 
-var properties = []string{"defaultTtl", "indexingMode", "minTtl", "maxTtl", "warnBefore", "slideOnRead", "eventBody", "changes"}
+var properties = []string{"defaultTtl", "indexingMode", "minTtl", "maxTtl", "warnBefore", "slideOnRead", "eventBody", "changes", "paused"}
 
 // readLimit reads a number of seconds, as a ttl is written; 0 stands for null.
 func readLimit(value []byte) (n int32, ok bool) {

@@ -26,6 +26,8 @@ type Config struct {
 	// Bodies are the changes of the property eventBody that still matter, in log order: from the first on
 	// events go without the document, from the second on they have it again, and so on.
 	Bodies []BodyChange
+	// Pauses are the times of the property paused that still matter, in log order. Only the last may be open.
+	Pauses []Pause
 	// Bands has, for each band of the index of those that inherit but the first, the log sequence of the epoch from which
 	// on the history counts there. See [ttlrules.History.Admits].
 	Bands []uint64
@@ -63,7 +65,10 @@ func (c Config) OmitsDocument(x ttlrules.Expiry) (omits bool) {
 
 // Settled is the configuration without what no longer matters once no document is due.
 func (c Config) Settled() Config {
-	c.History = c.History.Settled()
+	if c.Paused() {
+		return c.drained()
+	}
+	c.History, c.Pauses = c.History.Settled(), nil
 	c.Bodies = c.Bodies[len(c.Bodies)-len(c.Bodies)%2:]
 	return c
 }
@@ -84,7 +89,7 @@ func (c Config) InheritCut(band int, now int64) int64 { return c.Band(band).Cuts
 // there is none until the history is settled.
 func (c Config) Admit(clock ttlrules.Clock) (in Config, band int, ok bool) {
 	if c.History.Admits(clock) {
-		return c, 0, true
+		return c, 0, !c.underPause(clock)
 	}
 	if _, index := clock.Score(); index != ttlrules.ByInherit {
 		return c, 0, false
@@ -103,7 +108,7 @@ func (c Config) Admit(clock ttlrules.Clock) (in Config, band int, ok bool) {
 // Wire returns the configuration as clients see it.
 func (c Config) Wire() wire.Config {
 	w := wire.Config{IndexingMode: wire.Consistent, Etag: wire.Etag(c.Etag),
-		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, SlideOnRead: c.SlideOnRead, Changes: c.Changes}
+		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, SlideOnRead: c.SlideOnRead, Changes: c.Changes, Paused: c.Paused()}
 	if c.NoEventBody() {
 		w.EventBody = new(bool)
 	}
@@ -124,7 +129,7 @@ func (c Config) Wire() wire.Config {
 }
 
 // storedConfig is the JSON of a Config. An epoch is [since, seq, default], a warning [since, seq, before], a
-// change of the bodies [since, seq].
+// change of the bodies [since, seq], a pause [since, seq, until, seq, drained]; the last one has no end if it is open.
 type storedConfig struct {
 	Epochs   [][3]int64 `json:"epochs"`
 	NoIndex  bool       `json:"noIndex,omitempty"`
@@ -135,6 +140,7 @@ type storedConfig struct {
 	Slide    bool       `json:"slideOnRead,omitempty"`
 	Changes  bool       `json:"changes,omitempty"`
 	Bodies   [][2]int64 `json:"bodies,omitempty"`
+	Pauses   [][5]int64 `json:"pauses,omitempty"`
 	Bands    []uint64   `json:"bands,omitempty"`
 	Etag     uint64     `json:"etag,omitempty"`
 }
@@ -145,6 +151,9 @@ func (c Config) Encode() string {
 		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, Slide: c.SlideOnRead, Changes: c.Changes}
 	for _, b := range c.Bodies {
 		s.Bodies = append(s.Bodies, [2]int64{b.Since, int64(b.Seq)})
+	}
+	for _, p := range c.Pauses {
+		s.Pauses = append(s.Pauses, p.encode())
 	}
 	for _, w := range c.Warnings {
 		s.Warnings = append(s.Warnings, [3]int64{w.Since, int64(w.Seq), int64(w.Before)})
@@ -170,6 +179,9 @@ func DecodeConfig(raw string) (Config, error) {
 		MinTTL: s.MinTTL, MaxTTL: s.MaxTTL, SlideOnRead: s.Slide, Changes: s.Changes}
 	for _, b := range s.Bodies {
 		c.Bodies = append(c.Bodies, BodyChange{Since: b[0], Seq: uint64(b[1])})
+	}
+	for _, p := range s.Pauses {
+		c.Pauses = append(c.Pauses, decodePause(p))
 	}
 	for _, w := range s.Warnings {
 		if w[2] < 1 || w[2] > ttlrules.MaxSeconds {
