@@ -30,8 +30,8 @@ type DueDocument struct {
 	Expiry ttlrules.Expiry
 	// Resumed is when a pause of the collection has ended that held the event back; 0 if none did.
 	Resumed int64
-	gone   bool // it was taken out of the queue
-	reaped bool // its event is made; the commit takes it out
+	gone    bool // it was taken out of the queue
+	reaped  bool // its event is made; the commit takes it out
 }
 
 // dueAt is the instant from which the event is to be published.
