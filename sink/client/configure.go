@@ -31,6 +31,9 @@ type Config struct {
 	NoEventBody bool
 	// Changes has each write that takes effect published: see [Collection.Watch].
 	Changes bool
+	// Paused holds back what expires: it is hidden from reads, and gets its event when the collection is resumed, which is
+	// to configure it without Paused.
+	Paused bool
 	// Etag is that of this configuration, 0 if the collection was never configured. It is only
 	// read: to change the configuration on the condition that nobody else has, use [IfMatch].
 	Etag wire.Etag
@@ -43,7 +46,7 @@ func (o *Collection[T]) Configure(ctx context.Context, config Config, options ..
 	if err != nil {
 		return Written{}, o.wrap("", err)
 	}
-	asked := wire.Config{DefaultTTL: ttl, IndexingMode: config.Indexing, SlideOnRead: config.SlideOnRead, Changes: config.Changes}
+	asked := wire.Config{DefaultTTL: ttl, IndexingMode: config.Indexing, SlideOnRead: config.SlideOnRead, Changes: config.Changes, Paused: config.Paused}
 	if config.NoEventBody {
 		asked.EventBody = new(bool)
 	}
@@ -93,7 +96,7 @@ func (o *Collection[T]) Config(ctx context.Context) (Config, error) {
 		return Config{}, o.wrap("", err)
 	}
 	config := Config{Indexing: found.IndexingMode, Etag: found.Etag, SlideOnRead: found.SlideOnRead,
-		Changes: found.Changes, NoEventBody: found.EventBody != nil && !*found.EventBody,
+		Changes: found.Changes, Paused: found.Paused, NoEventBody: found.EventBody != nil && !*found.EventBody,
 		MinTTL: time.Duration(found.MinTTL) * time.Second, MaxTTL: time.Duration(found.MaxTTL) * time.Second}
 	for _, before := range found.WarnBefore {
 		config.WarnBefore = append(config.WarnBefore, time.Duration(before)*time.Second)

@@ -32,7 +32,7 @@ type Choice struct {
 
 	// The other properties, as they were typed, and what is wrong with them.
 	Min, Max, Warn string
-	Slide          bool
+	Slide, Paused  bool
 	MoreError      string
 	more           wire.Config // these properties alone
 }
@@ -78,7 +78,11 @@ func (c *Choice) readMore(form url.Values, now wire.Config) {
 	}
 	c.Min, c.Max, c.Warn = strings.TrimSpace(form.Get("min")), strings.TrimSpace(form.Get("max")), strings.TrimSpace(form.Get("warn"))
 	c.Slide = form.Get("slide") == yes
-	c.more = wire.Config{SlideOnRead: c.Slide, EventBody: now.EventBody, Changes: now.Changes}
+	c.more = wire.Config{SlideOnRead: c.Slide, EventBody: now.EventBody, Changes: now.Changes, Paused: now.Paused}
+	if form.Has("paused") {
+		c.more.Paused = form.Get("paused") == yes
+	}
+	c.Paused = c.more.Paused
 	read := func(text string) int32 {
 		n, ok := seconds(strings.TrimSpace(text))
 		if !ok || n < 1 || n > ttlrules.MaxSeconds {
@@ -101,7 +105,7 @@ func (c *Choice) readMore(form url.Values, now wire.Config) {
 
 // showMore shows these properties of a configuration.
 func (c *Choice) showMore(config wire.Config) {
-	c.more = wire.Config{MinTTL: config.MinTTL, MaxTTL: config.MaxTTL, WarnBefore: config.WarnBefore, SlideOnRead: config.SlideOnRead, EventBody: config.EventBody, Changes: config.Changes}
+	c.more = wire.Config{MinTTL: config.MinTTL, MaxTTL: config.MaxTTL, WarnBefore: config.WarnBefore, SlideOnRead: config.SlideOnRead, EventBody: config.EventBody, Changes: config.Changes, Paused: config.Paused}
 	for _, limit := range []struct {
 		to *string
 		n  int32
@@ -110,7 +114,7 @@ func (c *Choice) showMore(config wire.Config) {
 			*limit.to = strconv.Itoa(int(limit.n))
 		}
 	}
-	c.Warn, c.Slide = output.Durations(config.WarnBefore), config.SlideOnRead
+	c.Warn, c.Slide, c.Paused = output.Durations(config.WarnBefore), config.SlideOnRead, config.Paused
 }
 
 // choiceOf is the choice that leads to a configuration.
@@ -140,7 +144,15 @@ func pointer(n int32) *int32 { return &n }
 
 // Parameters are the parameters of a path that lead to the same choice.
 func (c Choice) Parameters() []string {
-	return []string{"mode", c.Mode, "after", c.After, "indexing", string(c.Indexing), "min", c.Min, "max", c.Max, "warn", c.Warn, "slide", c.Slides()}
+	return []string{"mode", c.Mode, "after", c.After, "indexing", string(c.Indexing), "min", c.Min, "max", c.Max, "warn", c.Warn, "slide", c.Slides(), "paused", c.Pauses()}
+}
+
+// Pauses is whether the collection is paused, as the form has it.
+func (c Choice) Pauses() string {
+	if c.Paused {
+		return yes
+	}
+	return no
 }
 
 // Slides is whether a read touches a document, as the form has it.

@@ -39,6 +39,7 @@ type Collections struct {
 	unsettled ring
 	verifying ring // all of them
 	Older     map[string][]string
+	paused    int // collections that are paused
 	visited   int // entries read or moved so far, which a test compares with the steps
 }
 
@@ -147,6 +148,7 @@ func (s *Collections) Remove(name string) {
 	if c == nil {
 		return
 	}
+	s.countPaused(c, -1)
 	delete(s.all, name)
 	s.byDue.remove(c)
 	s.byWarning.remove(c)
@@ -190,7 +192,9 @@ func (c *Collection) Settled(queue *DueQueue) *store.Config {
 
 // Configure gives a collection a configuration.
 func (s *Collections) Configure(c *Collection, config store.Config) {
+	s.countPaused(c, -1)
 	c.Config, c.stored = config, true
+	s.countPaused(c, 1)
 	c.nextBands = c.nextBands[:min(len(c.nextBands), len(config.Bands))]
 	for len(c.nextBands) < len(config.Bands) {
 		c.nextBands = append(c.nextBands, store.NoScore)
@@ -205,6 +209,16 @@ func (s *Collections) Configure(c *Collection, config store.Config) {
 	s.unsettled.set(c, !drains && config.IsUnsettled())
 	s.refresh(c)
 }
+
+// countPaused adds a collection to the number of those that are paused, if it is one.
+func (s *Collections) countPaused(c *Collection, n int) {
+	if c.Config.Paused() {
+		s.paused += n
+	}
+}
+
+// Paused is the number of collections that are paused.
+func (s *Collections) Paused() int { return s.paused }
 
 // LookedUp notes the lowest scores in the indexes of a collection, of documents outside
 // the due queue.
