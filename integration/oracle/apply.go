@@ -69,8 +69,7 @@ func (m *Model) write(msg Message, rest string) {
 		reject(wire.StatusBadRequest)
 		return
 	}
-	m.replaced(name)
-	m.docs[name] = next
+	m.put(name, next)
 	m.fates[next.Etag] = "live"
 	outcome := wire.Outcome{Status: wire.StatusCreated, Etag: next.Etag, Ts: next.Ts}
 	if exists {

@@ -36,12 +36,13 @@ func (m *Model) resume(collection string) {
 	}
 }
 
-// replaced records the event of a document of a paused collection that a write takes the place of.
-func (m *Model) replaced(name Name) {
+// put stores a version. In a paused collection it first records the event of a document that it takes the place of.
+func (m *Model) put(name Name, next Document) {
 	if e, there := m.held[name]; there {
 		delete(m.held, name)
 		m.expired(e)
 	}
+	m.docs[name] = next
 }
 
 // pauseAll pauses all collections that are configured.
