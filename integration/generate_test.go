@@ -146,9 +146,11 @@ func (g *generator) message(collection, id string) {
 			`{"defaultTtl":3}`, `{"defaultTtl":3600}`, `{"changes":true}`, `{"defaultTtl":2,"changes":true}`, `{"defaultTtl":2,"warnBefore":[1],"changes":true}`, `{"defaultTtl":1,"eventBody":false}`, `{"defaultTtl":1,"eventBody":false,"changes":true}`, `{"defaultTtl":2,"warnBefore":[1],"eventBody":false}`, `{"defaultTtl":2,"minTtl":2,"maxTtl":3600}`, `{"defaultTtl":-1,"minTtl":1,"warnBefore":[5]}`, `{"defaultTtl":2,"warnBefore":[1]}`, `{"defaultTtl":3,"warnBefore":[1,2]}`, `{"defaultTtl":-1,"warnBefore":[1]}`, `{"defaultTtl":2,"maxLife":3}`, `{"defaultTtl":-1,"maxLife":2,"warnBefore":[1]}`, `{"defaultTtl":3600,"maxLife":2}`, `{"indexingMode":"none"}`, `{"indexingMode":"none"}`, `{"indexingMode":"consistent"}`, `{"indexingMode":"lazy"}`))
 	case n < 12:
 		g.send("drop."+collection, "", g.configMatch(collection))
-	case n < 14:
+	case n < 15:
+		g.pause(collection)
+	case n < 17:
 		g.drain(collection)
-	case n < 18:
+	case n < 21:
 		g.bad(collection, id)
 	default:
 		g.write(collection, id)
@@ -157,11 +159,18 @@ func (g *generator) message(collection, id string) {
 
 func (g *generator) configure(collection, body string) {
 	g.configured[collection] = g.send("config."+collection, body, g.configMatch(collection))
-	seconds := map[string]int{`{"defaultTtl":1}`: 1, `{"defaultTtl":2}`: 2, `{"defaultTtl":3}`: 3, `{"defaultTtl":-1}`: -1, `{"defaultTtl":2,"changes":true}`: 2, `{"defaultTtl":2,"warnBefore":[1],"changes":true}`: 2, `{"defaultTtl":1,"eventBody":false,"changes":true}`: 1,
+	seconds := map[string]int{`{"defaultTtl":1,"paused":true}`: 1, `{"defaultTtl":2,"paused":true}`: 2, `{"defaultTtl":1,"eventBody":false,"paused":true}`: 1, `{"defaultTtl":2,"warnBefore":[1],"paused":true}`: 2, `{"defaultTtl":-1,"changes":true,"paused":true}`: -1,
+		`{"defaultTtl":1}`: 1, `{"defaultTtl":2}`: 2, `{"defaultTtl":3}`: 3, `{"defaultTtl":-1}`: -1, `{"defaultTtl":2,"changes":true}`: 2, `{"defaultTtl":2,"warnBefore":[1],"changes":true}`: 2, `{"defaultTtl":1,"eventBody":false,"changes":true}`: 1,
 		`{"defaultTtl":1,"eventBody":false}`: 1, `{"defaultTtl":2,"warnBefore":[1],"eventBody":false}`: 2,
 		`{"defaultTtl":2,"minTtl":2,"maxTtl":3600}`: 2, `{"defaultTtl":-1,"minTtl":1,"warnBefore":[5]}`: -1, `{"defaultTtl":2,"warnBefore":[1]}`: 2, `{"defaultTtl":3,"warnBefore":[1,2]}`: 3, `{"defaultTtl":-1,"warnBefore":[1]}`: -1,
 		`{"defaultTtl":2,"maxLife":3}`: 2, `{"defaultTtl":-1,"maxLife":2,"warnBefore":[1]}`: 2, `{"defaultTtl":3600,"maxLife":2}`: 2}
 	g.defaults[collection] = seconds[body]
+}
+
+// pause pauses a collection, perhaps with another default, or resumes it.
+func (g *generator) pause(collection string) {
+	g.configure(collection, g.pick("pause", `{"defaultTtl":1,"paused":true}`, `{"defaultTtl":1,"paused":true}`, `{"defaultTtl":2,"paused":true}`,
+		`{"defaultTtl":1,"eventBody":false,"paused":true}`, `{"defaultTtl":2,"warnBefore":[1],"paused":true}`, `{"defaultTtl":-1,"changes":true,"paused":true}`, `{"paused":true}`, `{"defaultTtl":1}`))
 }
 
 // configMatch sometimes makes an If-Match with the last configuration that was sent, which

@@ -468,9 +468,9 @@ func randomMessage(rng *rand.Rand) (subject, body string, header nats.Header) {
 	collection := []string{"a", "a", "b"}[rng.IntN(3)]
 	n := rng.IntN(1000)
 	if n < 30 {
-		configs := []string{`{"defaultTtl":1}`, `{"defaultTtl":2,"warnBefore":[1],"changes":true}`, `{"defaultTtl":-1,"warnBefore":[1,2]}`, `{}`, `{"defaultTtl":2,"changes":true}`}
+		configs := []string{`{"defaultTtl":1}`, `{"defaultTtl":2,"warnBefore":[1],"changes":true}`, `{"defaultTtl":-1,"warnBefore":[1,2]}`, `{}`, `{"defaultTtl":2,"changes":true}`, `{"defaultTtl":1,"paused":true}`}
 		if collection == "b" {
-			configs = []string{`{"indexingMode":"none"}`, `{"changes":true}`, `{"defaultTtl":1}`, `{"defaultTtl":-1}`, `{"indexingMode":"none"}`}
+			configs = []string{`{"indexingMode":"none"}`, `{"changes":true}`, `{"defaultTtl":1}`, `{"defaultTtl":-1}`, `{"defaultTtl":1,"paused":true}`, `{"indexingMode":"none"}`}
 		}
 		return prefix.Config(collection), configs[rng.IntN(len(configs))], nil
 	}

@@ -132,6 +132,16 @@ func (h History) From(seq uint64) History {
 	return nil
 }
 
+// Before is the history without the epochs from that of the message with a log sequence on.
+func (h History) Before(seq uint64) History {
+	for i, e := range h {
+		if e.Seq >= seq {
+			return h[:i]
+		}
+	}
+	return h
+}
+
 // Cuts are the greatest scores at which an indexed document is expired.
 type Cuts struct {
 	Inherit int64 // for documents that inherit, by the beginning of their clock

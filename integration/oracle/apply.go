@@ -73,7 +73,7 @@ func (m *Model) write(msg Message, rest string) {
 		return
 	}
 	m.collections[collection].outlive(&next, old, exists, m.now)
-	m.docs[name] = next
+	m.put(name, next)
 	m.fates[next.Etag] = "live"
 	outcome := wire.Outcome{Status: wire.StatusCreated, Etag: next.Etag, Ts: next.Ts}
 	if exists {
@@ -160,6 +160,12 @@ func (m *Model) administer(msg Message, kind, collection string) {
 			codes = append(codes, wire.StatusPreconditionFailed)
 		}
 	}
+	if kind == "config" && len(codes) == 0 {
+		var ok bool
+		if next, ok = current.pause(next); !ok {
+			codes = append(codes, wire.StatusConflict)
+		}
+	}
 	if len(codes) > 0 {
 		if m.set.Shard == 0 {
 			// The subject of the rejection has no id token, or it would be a document's.
@@ -167,6 +173,9 @@ func (m *Model) administer(msg Message, kind, collection string) {
 			m.reject(msg, nil, msg.Subject, target, codes...)
 		}
 		return
+	}
+	if !next.Paused { // a drop ends a pause too
+		m.resume(collection)
 	}
 	if kind == "drop" {
 		for name, d := range m.docs {
@@ -186,7 +195,8 @@ func (m *Model) administer(msg Message, kind, collection string) {
 	if next.lasting() == current.lasting() {
 		next.Since = current.Since // an equal default changes nothing
 	}
-	if next.WarnSince = m.now; slices.Equal(next.WarnBefore, current.WarnBefore) {
+	resumed := current.Paused && !next.Paused
+	if next.WarnSince = m.now; !resumed && slices.Equal(next.WarnBefore, current.WarnBefore) {
 		next.WarnSince = current.WarnSince
 	}
 	m.collections[collection] = next

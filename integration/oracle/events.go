@@ -31,7 +31,7 @@ func (m *Model) expected(at wire.Time) expected {
 	for _, e := range m.Expiries {
 		want.expiries[e.ID()] = e
 	}
-	for _, e := range m.due(max(at, m.now)) {
+	for _, e := range m.toPublish(max(at, m.now)) {
 		if e.ExpiredAt <= m.now { // the last message itself made it so
 			want.expiries[e.ID()] = e
 		} else {

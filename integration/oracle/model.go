@@ -87,6 +87,8 @@ type Collection struct {
 	Life       int32 // the longest life of a document, in seconds; 0 if there is no limit
 	Bare       bool  // its events have no document
 	Changes    bool  // its changes are published
+	Paused     bool  // what expires gets its event later
+	Altered    int   // changes of Default and Bare since it is paused
 }
 
 // Model is the state that a log leads to, and the events that it requires.
@@ -99,6 +101,7 @@ type Model struct {
 	now        wire.Time     // log time: the greatest stamp up to seq
 
 	docs        map[Name]Document
+	held        map[Name]Expiry // what has expired in a collection that is paused
 	collections map[string]Collection
 	expire      agenda    // no document expires before its instant there
 	remind      agenda    // nor has a warning before its instant here
@@ -123,7 +126,7 @@ func NewModel(set Settings) *Model {
 	set.MaxBody = cmp.Or(set.MaxBody, 1<<20-8<<10)
 	set.MaxLevels = cmp.Or(set.MaxLevels, 1000)
 	return &Model{
-		set: set, now: math.MinInt64, warned: math.MinInt64, docs: map[Name]Document{}, collections: map[string]Collection{}, Outcomes: map[uint64]wire.Outcome{}, names: map[Name]bool{},
+		set: set, now: math.MinInt64, warned: math.MinInt64, docs: map[Name]Document{}, held: map[Name]Expiry{}, collections: map[string]Collection{}, Outcomes: map[uint64]wire.Outcome{}, names: map[Name]bool{},
 		fates: map[wire.Etag]string{}, outputs: map[Name][]string{}, notices: map[Name][]string{}, warns: publishesWarnings,
 	}
 }
@@ -179,6 +182,8 @@ func (m *Model) Apply(msg Message) error {
 			m.configured = source
 		}
 		m.administer(msg, kind, rest)
+	case "pause":
+		m.pauseAll()
 	case "tick":
 	default:
 		return fmt.Errorf("message %d: subject %s does not belong to the log", msg.Seq, msg.Subject)
@@ -190,12 +195,12 @@ func (m *Model) Apply(msg Message) error {
 func (m *Model) reap() {
 	for _, e := range m.due(m.now) {
 		delete(m.docs, e.Name)
-		m.Expiries = append(m.Expiries, e)
-		m.outputs[e.Name] = append(m.outputs[e.Name], expiryOf(e.ID()))
-		if len(m.notices[e.Name]) > 0 {
-			m.notices[e.Name] = append(m.notices[e.Name], expiryOf(e.ID()))
-		}
 		m.fates[e.Etag] = "expired at " + e.ExpiredAt.String()
+		if m.collections[e.Collection].Paused {
+			m.held[e.Name] = e
+			continue
+		}
+		m.expired(e)
 	}
 }
 
@@ -307,7 +312,7 @@ func (m *Model) Live(at wire.Time) map[Name]Live {
 // Config returns a collection's configuration.
 func (m *Model) Config(collection string) wire.Config {
 	c := m.collections[collection]
-	config := wire.Config{IndexingMode: wire.Consistent, Etag: c.Etag, MinTTL: c.Min, MaxTTL: c.Max, WarnBefore: c.WarnBefore, MaxLife: c.Life, SlideOnRead: c.Slides, Changes: c.Changes}
+	config := wire.Config{IndexingMode: wire.Consistent, Etag: c.Etag, MinTTL: c.Min, MaxTTL: c.Max, WarnBefore: c.WarnBefore, MaxLife: c.Life, SlideOnRead: c.Slides, Changes: c.Changes, Paused: c.Paused}
 	if c.Bare {
 		config.EventBody = new(bool)
 	}

@@ -229,6 +229,10 @@ func configuration(body []byte, current Collection) (next Collection, ok bool) {
 			if next.Changes = string(raw) == "true"; !next.Changes && string(raw) != "false" {
 				return Collection{}, false
 			}
+		case "paused":
+			if next.Paused = string(raw) == "true"; !next.Paused && string(raw) != "false" {
+				return Collection{}, false
+			}
 		case "warnBefore":
 			if next.WarnBefore, ok = warnings(raw); !ok {
 				return Collection{}, false

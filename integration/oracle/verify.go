@@ -131,7 +131,7 @@ func Check(ctx context.Context, o Options) (Result, Diff, error) {
 func required(models []*Model, at wire.Time) (n int) {
 	for _, m := range models {
 		at := max(at, m.now)
-		n += len(m.Expiries) + len(m.Rejections) + len(m.Warnings) + len(m.Changes) + len(m.warningsDue(at)) + len(m.due(at))
+		n += len(m.Expiries) + len(m.Rejections) + len(m.Warnings) + len(m.Changes) + len(m.warningsDue(at)) + len(m.toPublish(at))
 	}
 	return n
 }

@@ -57,6 +57,9 @@ func (m *Model) warningsOf(name Name, d Document) (all []Warning) {
 		return nil
 	}
 	c := m.collections[name.Collection]
+	if c.Paused {
+		return nil
+	}
 	for _, before := range c.WarnBefore {
 		w := Warning{Name: name, Document: d, Seconds: seconds, Deadline: deadline, Bare: c.Bare, Before: before}
 		if w.At() > max(m.warned, d.Ts, c.Since, c.WarnSince) {

@@ -38,6 +38,9 @@ type Config struct {
 	NoEventBody bool
 	// Changes has each write that takes effect published: see [Collection.Watch].
 	Changes bool
+	// Paused holds back what expires: it is hidden from reads, and gets its event when the collection is resumed, which is
+	// to configure it without Paused.
+	Paused bool
 	// Etag is that of this configuration, 0 if the collection was never configured. It is only
 	// read: to change the configuration on the condition that nobody else has, use [IfMatch].
 	Etag wire.Etag
@@ -50,7 +53,7 @@ func (o *Collection[T]) Configure(ctx context.Context, config Config, options ..
 	if err != nil {
 		return Written{}, o.wrap("", err)
 	}
-	asked := wire.Config{DefaultTTL: ttl, IndexingMode: config.Indexing, Changes: config.Changes}
+	asked := wire.Config{DefaultTTL: ttl, IndexingMode: config.Indexing, Changes: config.Changes, Paused: config.Paused}
 	if config.SlideOnRead {
 		asked.SlideOnRead = cmp.Or(wire.Slide(config.SlideAfter), wire.SlideTenth)
 	}
@@ -112,7 +115,7 @@ func (o *Collection[T]) Config(ctx context.Context) (Config, error) {
 		return Config{}, o.wrap("", err)
 	}
 	config := Config{Indexing: found.IndexingMode, Etag: found.Etag, SlideOnRead: found.SlideOnRead != 0,
-		Changes: found.Changes, NoEventBody: found.EventBody != nil && !*found.EventBody,
+		Changes: found.Changes, Paused: found.Paused, NoEventBody: found.EventBody != nil && !*found.EventBody,
 		MinTTL: time.Duration(found.MinTTL) * time.Second, MaxTTL: time.Duration(found.MaxTTL) * time.Second,
 		MaxLife: time.Duration(found.MaxLife) * time.Second}
 	if found.SlideOnRead != wire.SlideTenth {

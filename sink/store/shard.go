@@ -28,7 +28,7 @@ type Shard struct {
 	clock   *clock // of its server
 }
 
-// Header, Config, Warning and BodyChange are defined where they are encoded, in sink/internal/layout.
+// Header, Config, Warning, BodyChange and Pause are defined where they are encoded, in sink/internal/layout.
 type (
 	// Header is stored in front of a document's body: its timestamp, etag, TTL, target and
 	// traceparent.
@@ -39,7 +39,12 @@ type (
 	Warning = layout.Warning
 	// BodyChange is a change of the property eventBody.
 	BodyChange = layout.BodyChange
+	// Pause is a time in which the property paused was set.
+	Pause = layout.Pause
 )
+
+// MostPausedChanges is how many changes of defaultTtl and eventBody a paused collection takes.
+const MostPausedChanges = layout.MostPausedChanges
 
 // MaxTrace is the longest traceparent that is stored with a document, MaxTraceWithTarget that with a
 // document that has a target.

@@ -22,6 +22,8 @@ const (
 	// SubjectLost is the copy of a message that [Prefix.ConfigStream] has lost.
 	SubjectLost
 	SubjectTick
+	// SubjectPause is that of a message which pauses all collections. A restore puts it at the end of a log.
+	SubjectPause
 )
 
 // LogSubject is what the subject of a message of a log says. See [Log.ParseSubject].
@@ -70,6 +72,8 @@ func (l Log) ParseSubject(subject string) LogSubject {
 		l.parseWrite(&s, behind)
 	case rest == "tick" && s.Own:
 		s.Kind, s.tail = SubjectTick, rest
+	case rest == "pause" && s.Own:
+		s.Kind, s.tail = SubjectPause, rest
 	case kind == "config" && unmapped:
 		s.Kind, s.Sourced, s.Rest, s.Collection = SubjectConfig, several, behind, behind
 	case kind == "drop" && unmapped:

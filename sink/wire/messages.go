@@ -213,6 +213,8 @@ type Config struct {
 	EventBody *bool `json:"eventBody,omitempty"`
 	// Changes has each write that takes effect published: see [Change].
 	Changes bool `json:"changes,omitempty"`
+	// Paused holds back what expires: it is hidden from readers, and gets its event when the collection is resumed.
+	Paused bool `json:"paused,omitempty"`
 	// Etag, in a read, is the log sequence of the message that made this
 	// configuration; absent if the collection was never configured.
 	Etag Etag `json:"etag,omitzero"`
@@ -454,6 +456,7 @@ type Collection struct {
 	Name         string   `json:"name"`
 	DefaultTTL   *int32   `json:"defaultTtl"` // as in Config
 	IndexingMode Indexing `json:"indexingMode"`
+	Paused       bool     `json:"paused,omitempty"`
 	Etag         Etag     `json:"etag,omitzero"` // absent if the collection was never configured
 	Live         int64    `json:"live"`
 	Expired      int64    `json:"expired"` // not reaped yet

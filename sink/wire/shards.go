@@ -75,6 +75,9 @@ func (l Log) Subjects() []string {
 // Tick is the subject of the messages that move log time on while the log is silent.
 func (l Log) Tick() string { return l.base() + ".tick" }
 
+// Pause is the subject of a message that pauses all collections. A restore puts it at the end of the log.
+func (l Log) Pause() string { return l.base() + ".pause" }
+
 // Write is the subject of a write as the log stores it.
 func (l Log) Write(op Op, collection, id string) string {
 	return l.Mapped(l.Prefix.Write(op, collection, id))

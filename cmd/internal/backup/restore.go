@@ -24,7 +24,8 @@ const removeWithin = 30 * time.Second
 // Target is where a backup is restored.
 type Target struct {
 	NATS     *nats.Conn
-	Replicas int // of each stream; as in the backup if 0
+	Replicas int  // of each stream; as in the backup if 0
+	Paused   bool // all collections, as of the end of what is restored
 	// Applying reports whether a process of lapse runs there.
 	Applying func(context.Context) (bool, error)
 	// Progress, if set, is called with what is being done.
@@ -44,6 +45,12 @@ type restorer struct {
 // ends it, and nothing is left of it, the error is that of ctx.
 func (c *Contents) Restore(ctx context.Context, t Target, in io.Reader, until Until) error {
 	r := &restorer{Target: t, contents: c, id: c.id(until), last: make(map[string]json.RawMessage)}
+	if t.Paused {
+		if err := c.pause(); err != nil {
+			return err
+		}
+		r.id += " paused"
+	}
 	if r.Progress == nil {
 		r.Progress = func(string) {}
 	}

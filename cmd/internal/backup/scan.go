@@ -36,6 +36,8 @@ type Contents struct {
 	Bytes   int64            `json:"bytes,omitempty"` // the size of the file
 	Streams []streamContents `json:"streams"`
 
+	paused  bool     // all collections are to be paused
+	unclear []string // collections whose last configuration some logs have, and others lack
 	names   names
 	end     end
 	bucket  map[string]*message
@@ -226,6 +228,9 @@ func (c *Contents) compareConfigs() {
 	for collection, seq := range c.latest {
 		if seq > all {
 			c.changed[collection] = c.changed[collection] || seq > seen
+			if seq <= configs.end {
+				c.unclear = append(c.unclear, collection)
+			}
 		}
 	}
 }

@@ -3,6 +3,7 @@ package backup
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -49,7 +50,10 @@ func (c *Contents) rewrite(s *streamContents, in io.Reader, out io.Writer) error
 			return err
 		}
 		if m == nil {
-			return to.Close()
+			if c.paused && s.pausable(c) {
+				err = to.Message(c.pauseMessage(s))
+			}
+			return errors.Join(err, to.Close())
 		}
 		stays, err := edit(m)
 		if err == nil && stays {
@@ -71,6 +75,10 @@ func (c *Contents) restoredState(s *streamContents) state {
 	}
 	if restored.LastSeq == 0 {
 		restored.FirstSeq = 0
+	}
+	if c.paused && s.pausable(c) {
+		restored.Msgs++
+		restored.FirstSeq = min(restored.FirstSeq, s.end+1)
 	}
 	restored.Msgs = min(restored.Msgs, restored.LastSeq+1-restored.FirstSeq)
 	return restored
@@ -136,6 +144,7 @@ func (c *Contents) isRestored(m *message) (bool, error) {
 	changed, atEnd := false, false
 	if kind, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, string(c.Prefix)+"."), "."); kind != "rejected" && kind != "changed" {
 		atEnd, changed = c.changed[collectionOf(m)]
+		changed = changed || c.paused // its event comes when the collection is resumed
 	}
 	later := false
 	if changed {
@@ -207,7 +216,11 @@ func (c *Contents) configured(s *streamContents, original json.RawMessage, repli
 	metadata[backupKey] = id
 	takesWrites := c.isLog(s.Name) || s.Name == c.names.root()
 	if takesWrites {
-		metadata[wire.RestoredKey] = wire.Restored{Identity: s.identity, End: s.end, Next: c.next(s)}.String()
+		end := s.end
+		if c.paused && s.pausable(c) {
+			end++
+		}
+		metadata[wire.RestoredKey] = wire.Restored{Identity: s.identity, End: end, Next: c.next(s)}.String()
 		delete(fields, "max_age") // what is older would go before lapse has read it
 	}
 	if replicas > 0 {

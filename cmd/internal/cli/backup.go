@@ -204,6 +204,7 @@ type Restore struct {
 	File     string `arg:"" help:"File to read. - is standard input."`
 	Until    string `placeholder:"SEQ|TIME" help:"Restore the state as it was just before this message of the log, or before an instant such as 2026-01-31T12:00:00Z, or so long ago as 90s, 12h or 7d. With several shards only an instant."`
 	Replicas int    `placeholder:"N" help:"Replicas of the streams, 1 to 5 (as in the backup)."`
+	Paused   bool   `help:"Pause all collections, as of the end of what is restored: nothing that has expired since is removed or published before lapse resume."`
 	where
 }
 
@@ -212,7 +213,8 @@ func (Restore) Help() string {
 	return `It verifies the whole file first. Then it makes the streams of the prefix that is in the backup,
 on servers that have none of them. No lapse may run there: start it afterwards, with an
 empty Redis, which it builds from the log. The restored lapse publishes no event again that is in
-the backup, and an event for each document that has expired since.
+the backup, and an event for each document that has expired since. With --paused it waits with these until you have looked,
+and run lapse resume.
 
 If a restore fails, it removes what it has made. If it was killed, run the same command again:
 lapse does not start with what is not complete.`
@@ -249,7 +251,7 @@ func (c *Restore) Run(ctx context.Context, streams output.Streams) error {
 	}
 	defer closed()
 	progress, end := c.shown(streams)
-	err = contents.Restore(ctx, backup.Target{NATS: nc, Replicas: c.Replicas, Applying: applying, Progress: progress}, in, until)
+	err = contents.Restore(ctx, backup.Target{NATS: nc, Replicas: c.Replicas, Paused: c.Paused, Applying: applying, Progress: progress}, in, until)
 	end()
 	if err != nil && err == ctx.Err() { // by itself: nothing is left of the restore
 		return errNotRestored
@@ -260,7 +262,8 @@ func (c *Restore) Run(ctx context.Context, streams output.Streams) error {
 	if c.JSON() {
 		return output.PrintJSON(streams.Out, contents.Header)
 	}
-	_, err = fmt.Fprintf(streams.Out, "restored %s. Start lapse with an empty Redis\n", contents.Prefix)
+	next := map[bool]string{true: ". All collections are paused: look at them, and run lapse resume"}[c.Paused]
+	_, err = fmt.Fprintf(streams.Out, "restored %s. Start lapse with an empty Redis%s\n", contents.Prefix, next)
 	return err
 }
 

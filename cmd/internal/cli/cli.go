@@ -38,6 +38,9 @@ type commandLine struct {
 
 	Config      Config      `cmd:"" group:"configure" help:"Print a collection's configuration, or change it."`
 	Drop        Drop        `cmd:"" group:"configure" help:"Remove a collection and its documents, without expiry events."`
+	Apply       Apply       `cmd:"" group:"configure" help:"Give collections the configurations that a file has."`
+	Pause       Pause       `cmd:"" group:"configure" help:"Hold back what expires in a collection: no event, nothing removed."`
+	Resume      Resume      `cmd:"" group:"configure" help:"Publish what was held back, and go on."`
 	Collections Collections `cmd:"" group:"configure" help:"Print the collections, with their configurations and counts."`
 
 	Put      Put      `cmd:"" group:"write" help:"Create a document, or replace it if it exists (upsert)."`

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -48,7 +49,8 @@ func (a Asking) ask(ctx context.Context, streams output.Streams, question func()
 
 // Config prints or changes the configuration of a collection.
 type Config struct {
-	Collection string      `arg:"" help:"Collection to show, or to configure."`
+	Collection string      `arg:"" optional:"" help:"Collection to show, or to configure."`
+	All        bool        `help:"Print the configurations of all collections, as lapse apply takes them (-o yaml or json)."`
 	DefaultTTL *DefaultTTL `name:"default-ttl" placeholder:"off|-1|TIME" help:"Time to live of documents without a ttl of their own: seconds, or a duration such as 90s, 12h or 7d. -1: these never expire. off: no document expires."`
 	Indexing   *string     `enum:"consistent,lazy,none" placeholder:"consistent|lazy|none" help:"With none you cannot set a default-ttl. lazy does what consistent does."`
 	MinTTL     *Limit      `name:"min-ttl" placeholder:"TIME|none" help:"Refuse writes with a shorter time to live. It needs a default-ttl."`
@@ -71,13 +73,18 @@ func (Config) Help() string {
 
 // Run runs the command.
 func (c *Config) Run(ctx context.Context, streams output.Streams) error {
-	if err := CheckCollection(c.Collection); err != nil {
+	c.yaml = true
+	if err := c.checkNamed(); err != nil {
 		return err
 	}
 	foreseen := c.DefaultTTL != nil || c.MinTTL != nil || c.MaxTTL != nil
 	others := c.Indexing != nil || c.MaxLife != nil || c.WarnBefore != nil || c.Slide != nil || c.EventBody != nil || c.Changes != nil
 	changes := foreseen || others
 	switch {
+	case c.All && (changes || c.DryRun):
+		return output.Usagef("--all prints the configurations: name one collection to change it, or use lapse apply")
+	case changes && c.Output == "yaml":
+		return output.Usagef("--output yaml prints configurations: leave it out, or the flags that change one")
 	case c.DryRun && (!foreseen || others || c.IfMatch != nil || c.MsgID != nil):
 		return output.Usagef("--dry-run tells what a default TTL and limits would do: use it with --default-ttl, --min-ttl and --max-ttl alone")
 	case !changes && (c.IfMatch != nil || c.MsgID != nil):
@@ -89,6 +96,8 @@ func (c *Config) Run(ctx context.Context, streams output.Streams) error {
 	}
 	defer conn.Close()
 	switch {
+	case c.All:
+		return c.showAll(ctx, conn, streams)
 	case c.DryRun:
 		err = c.dryRun(ctx, conn, streams)
 	case changes:
@@ -133,8 +142,53 @@ func (c *Config) show(ctx context.Context, conn *client.Client, streams output.S
 	if c.JSON() {
 		return output.PrintJSON(streams.Out, config)
 	}
+	if c.Output == "yaml" {
+		return writeConfigs(streams.Out, []namedConfig{{Name: c.Collection, Config: config}})
+	}
 	_, err = fmt.Fprintln(streams.Out, output.Config(c.Collection, config))
 	return err
+}
+
+// checkNamed returns an error unless either a collection is named, or all are asked for.
+func (c *Config) checkNamed() error {
+	switch {
+	case c.All && c.Collection != "":
+		return output.Usagef("name one collection, or use --all for every one")
+	case c.All:
+		return nil
+	case c.Collection == "":
+		return output.Usagef("the argument <collection> is missing: name one, or use --all for every one (see lapse config --help)")
+	}
+	return CheckCollection(c.Collection)
+}
+
+// showAll prints the configurations of all collections that are configured.
+func (c *Config) showAll(ctx context.Context, conn *client.Client, streams output.Streams) error {
+	found, err := configured(ctx, conn)
+	if err != nil {
+		return err
+	}
+	all, byName := make([]namedConfig, len(found)), make(map[string]wire.Config)
+	for i, one := range found {
+		config, err := conn.Config(ctx, one.Name)
+		if err != nil {
+			return fmt.Errorf("%s: %w", one.Name, err)
+		}
+		all[i] = namedConfig{Name: one.Name, Config: config}
+		byName[one.Name] = config.Published()
+	}
+	switch c.Output {
+	case "yaml":
+		return writeConfigs(streams.Out, all)
+	case "json":
+		return output.PrintJSON(streams.Out, byName)
+	}
+	for _, one := range all {
+		if _, err := fmt.Fprintln(streams.Out, output.Config(one.Name, one.Config)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // change reads the configuration, changes it, and publishes it with If-Match. If another client has
@@ -266,7 +320,7 @@ type Drop struct {
 // Help implements [kong.HelpProvider].
 func (Drop) Help() string {
 	return `It removes the configuration and all live documents. What had expired by then still gets
-its event.`
+its event, also in a paused collection. It prints the sequence of the drop: "lapse restore --until" takes it.`
 }
 
 // Run runs the command.
@@ -299,5 +353,19 @@ func (c *Drop) Run(ctx context.Context, streams output.Streams) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Collection, err)
 	}
-	return report(&c.Connection, streams, result, c.Collection, func(wire.Outcome) string { return "dropped " + c.Collection })
+	if result.Seq != 0 && !result.Duplicate {
+		result.Raw = withSeq(result.Raw, result.Seq)
+	}
+	return report(&c.Connection, streams, result, c.Collection, func(wire.Outcome) string {
+		return fmt.Sprintf("dropped %s seq=%d", c.Collection, result.Seq)
+	})
+}
+
+// withSeq is an outcome with the sequence of its message: it is what "lapse restore --until" takes.
+func withSeq(outcome json.RawMessage, seq uint64) json.RawMessage {
+	rest, ok := bytes.CutPrefix(bytes.TrimSpace(outcome), []byte("{"))
+	if !ok {
+		return outcome
+	}
+	return append(fmt.Appendf(nil, `{"seq":%d,`, seq), rest...)
 }

@@ -29,9 +29,10 @@ type Connection struct {
 	Prefix  string    `env:"LAPSE_PREFIX" group:"connection" default:"${default_prefix}" placeholder:"NAME" help:"Prefix of the subjects (${default})."`
 	Login   NATSLogin `embed:"" group:"connection"`
 	Timeout Period    `env:"LAPSE_TIMEOUT" group:"connection" default:"5s" placeholder:"TIME" help:"How long to wait for an answer (${default})."`
-	Output  string    `short:"o" env:"LAPSE_OUTPUT" enum:"text,json" default:"text" placeholder:"FORMAT" help:"Print the result as text or json (${default})."`
+	Output  string    `short:"o" env:"LAPSE_OUTPUT" enum:"text,json,yaml" default:"text" placeholder:"FORMAT" help:"Print the result as text or json (${default})."`
 
 	given map[string]bool // the flags that the user gave
+	yaml  bool            // the command prints YAML too
 }
 
 // Connect connects to the NATS server. It also returns the prefix of the subjects.
@@ -39,6 +40,9 @@ func (c *Connection) Connect(streams output.Streams) (*client.Client, wire.Prefi
 	prefix, err := wire.ParsePrefix(c.Prefix)
 	if err != nil {
 		return nil, "", output.Usage(err)
+	}
+	if c.Output == "yaml" && !c.yaml {
+		return nil, "", output.Usagef("--output yaml is for lapse config alone: use text or json")
 	}
 	if c.Timeout <= 0 {
 		return nil, "", output.Usagef("--timeout %s is not valid: use a duration over 0 such as 5s", time.Duration(c.Timeout))

@@ -19,6 +19,9 @@ var examples = map[string]string{
 
 	"config":      "lapse config orders --default-ttl 1h --warn-before 5m",
 	"drop":        "lapse drop orders --yes",
+	"apply":       "lapse apply -f collections.yaml --dry-run",
+	"pause":       "lapse pause orders",
+	"resume":      "lapse resume --all",
 	"collections": "lapse collections",
 
 	"put":      `lapse put orders 42 '{"item":"tea"}' --ttl 30m`,

@@ -90,8 +90,9 @@ func (c *Collections) Run(ctx context.Context, streams output.Streams) error {
 				}
 				continue
 			}
-			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\n", output.Name(one.Name), output.DefaultTTL(one.DefaultTTL),
-				one.IndexingMode, one.Live, one.Expired)
+			paused := map[bool]string{true: "\tpaused"}[one.Paused]
+			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d%s\n", output.Name(one.Name), output.DefaultTTL(one.DefaultTTL),
+				one.IndexingMode, one.Live, one.Expired, paused)
 		}
 		if err := table.Flush(); err != nil || page.Continuation == "" {
 			return err

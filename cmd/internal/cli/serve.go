@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -161,6 +162,12 @@ func (c *PlaceFlags) checkPlace() (wire.Prefix, error) {
 
 // check finds errors in the flags before any server runs.
 func (c *serveCommand) check() error {
+	for one := range strings.SplitSeq(c.NATS, ",") {
+		scheme, _, ok := strings.Cut(strings.TrimSpace(one), "://")
+		if ok && !slices.Contains([]string{"nats", "tls", "ws", "wss"}, scheme) {
+			return fmt.Errorf("--nats %s is not valid: use nats://HOST:PORT, or with TLS tls://HOST:PORT; several with commas between them", wire.Quote(scheme+"://…"))
+		}
+	}
 	switch {
 	case c.Follow != "" && c.NATS == "":
 		return errors.New("--follow needs --nats: the NATS servers of a region that follows another one are joined to it by a leaf node")

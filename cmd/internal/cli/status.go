@@ -42,10 +42,35 @@ func (c *Status) Run(ctx context.Context, streams output.Streams) error {
 	if err != nil {
 		return err
 	}
+	paused := pausedCollections(ctx, conn, state)
 	if c.JSON() {
-		return output.PrintJSON(streams.Out, state)
+		return output.PrintJSON(streams.Out, struct {
+			client.Status
+			Paused []string `json:"paused,omitempty"` // names of collections
+		}{state, paused})
 	}
-	return printStatus(streams.Out, state)
+	if err := printStatus(streams.Out, state); err != nil || len(paused) == 0 {
+		return err
+	}
+	_, err = fmt.Fprintf(streams.Out, "\npaused: %s (lapse resume)\n", strings.Join(paused, ", "))
+	return err
+}
+
+// pausedCollections are the names of the collections that are paused; none if no process tells.
+func pausedCollections(ctx context.Context, conn *client.Client, s client.Status) (names []string) {
+	if !slices.ContainsFunc(s.Shards, func(one client.ShardStatus) bool { return one.Alive }) {
+		return nil
+	}
+	all, err := configured(ctx, conn)
+	if err != nil {
+		return nil
+	}
+	for _, one := range all {
+		if one.Paused {
+			names = append(names, one.Name)
+		}
+	}
+	return names
 }
 
 func printStatus(out io.Writer, s client.Status) error {

@@ -78,7 +78,7 @@ func (v *visit) grantedCollections(data *overviewData, after string) error {
 		if err := v.api.Read(apiCollectionPath(name), &config); err != nil {
 			return err
 		}
-		c.DefaultTTL, c.IndexingMode, c.Etag = config.DefaultTTL, config.IndexingMode, config.Etag
+		c.DefaultTTL, c.IndexingMode, c.Paused, c.Etag = config.DefaultTTL, config.IndexingMode, config.Paused, config.Etag
 		var count wire.CountReply
 		if err := v.api.Read(apiCollectionPath(name, "count"), &count); err != nil {
 			return err

@@ -82,6 +82,13 @@ var settings = []setting{
 		human:   func(c wire.Config) string { return yesOrNo(c.Changes) },
 		read:    func(text string, c *wire.Config) error { c.Changes = text == yes; return nil },
 	},
+	{
+		Name: "paused", Label: "What expires", Title: "Paused",
+		Options: []option{{no, "gets its event, and is removed"}, {yes, "is hidden, and waits (paused)"}},
+		show:    func(c wire.Config) string { return yesOrNo(c.Paused) },
+		human:   func(c wire.Config) string { return yesOrNo(c.Paused) },
+		read:    func(text string, c *wire.Config) error { c.Paused = text == yes; return nil },
+	},
 }
 
 // field is a setting as a page shows it.

@@ -19,6 +19,7 @@ const (
 	ExitNotFound    = 3
 	ExitConflict    = 4
 	ExitUnavailable = 5
+	ExitDiffers     = 6
 )
 
 // ExitCodes explains the exit codes to a user.
@@ -30,6 +31,7 @@ const ExitCodes = `Exit codes:
     3  not found, or gone (404, 410)
     4  conflict, or a precondition that does not hold (409, 412)
     5  unavailable: no server, no lapse, or no answer in time (503)
+    6  "lapse apply --dry-run" has found differences
 
 "lapse serve" exits with 2 if its flags contradict each other, and with 1 whatever else fails.`
 
@@ -100,8 +102,19 @@ func isUsage(err error) bool {
 	return errors.As(err, new(usageError)) || errors.Is(err, client.ErrServerURL) || errors.Is(err, client.ErrLogin)
 }
 
+// differsError ends a command that was only to compare, and has found differences.
+type differsError struct{ error }
+
+func (e differsError) Unwrap() error { return e.error }
+
+// Differs marks the error of a command that was only to compare, and has found differences.
+func Differs(err error) error { return differsError{err} }
+
 // ExitCode is the exit code that fits an error.
 func ExitCode(err error) int {
+	if errors.As(err, new(differsError)) {
+		return ExitDiffers
+	}
 	if isUsage(err) {
 		return ExitUsage
 	}

@@ -61,6 +61,9 @@ func Config(collection string, c wire.Config) string {
 	if c.Changes {
 		line += " changes"
 	}
+	if c.Paused {
+		line += " paused"
+	}
 	return line
 }
 

@@ -12,6 +12,14 @@ func (s *Collections) MayBeDue(name string, at int64, queue *DueQueue) bool {
 	return c != nil && min(c.due.at, queue.firstDueOf(name)) <= at
 }
 
+// Resume gives a collection that is paused the configuration with which a message at a log time ends the pause. A drop
+// begins with that: what has expired meanwhile gets its events.
+func (s *Collections) Resume(name string, at int64, seq uint64) {
+	if c := s.all[name]; c != nil && c.Config.Paused() {
+		s.Configure(c, c.Config.Pause(false, at, seq))
+	}
+}
+
 // Drop drops a collection by the message with a sequence, at a log time. Where documents of it are
 // due, the whole collection becomes an old generation, with a configuration by which no more
 // documents become due. It returns what has to be committed.
@@ -23,10 +31,27 @@ func (s *Collections) Drop(name string, seq uint64, at int64, due bool) ([]store
 		return []store.ConfigChange{gone}, []store.CollectionChanges{{Collection: name, Drop: store.DropAll}}
 	}
 	to := GenerationName(name, seq)
-	closed := store.Config{History: current.History.With(at, seq, ttlrules.Off), Bodies: current.Bodies, Bands: current.Bands}
+	closed := store.Config{History: current.History.With(at, seq, ttlrules.Off), Bodies: current.Bodies, Bands: current.Bands,
+		Pauses: current.Pauses}
 	s.Move(name, to, closed)
 	return []store.ConfigChange{gone, {Collection: to, Config: &closed}},
 		[]store.CollectionChanges{{Collection: name, Drop: store.DropMoves}, {Collection: to}}
+}
+
+// ToPause are the next configurations of those collections that are not paused, by a message at a log time that pauses
+// all of them, up to so many; they are in no order.
+func (s *Collections) ToPause(at int64, seq uint64, most int) (all []store.ConfigChange) {
+	for _, c := range s.verifying.list {
+		if !c.stored || IsGeneration(c.Name) || c.Config.Paused() {
+			continue
+		}
+		if len(all) == most {
+			break
+		}
+		next := c.Config.Pause(true, at, seq)
+		all = append(all, store.ConfigChange{Collection: c.Name, Config: &next})
+	}
+	return all
 }
 
 // Reconfigure gives a collection its next configuration. Its warnings begin at a log time. It returns

@@ -21,8 +21,8 @@ import (
 //   - K2: byDue holds exactly the collections in which documents outside the due queue
 //     may become due, the earliest deadline on top; byWarning those in which documents
 //     may have to be warned of, the earliest warning on top.
-//   - K3: unsettled holds exactly the collections with more than one epoch, long those with
-//     more than MaxEpochs, and draining the old generations, which end when none of their
+//   - K3: unsettled holds exactly the collections with more than one epoch, or with a pause that is not drained or
+//     over, long those with more than MaxEpochs, and draining the old generations, which end when none of their
 //     documents is due.
 //   - K4: older names the old generations of each collection, the oldest first.
 //
@@ -39,6 +39,7 @@ type Collections struct {
 	unsettled ring
 	verifying ring // all of them
 	Older     map[string][]string
+	paused    int // collections that are paused
 	visited   int // entries read or moved so far, which a test compares with the steps
 }
 
@@ -147,6 +148,7 @@ func (s *Collections) Remove(name string) {
 	if c == nil {
 		return
 	}
+	s.countPaused(c, -1)
 	delete(s.all, name)
 	s.byDue.remove(c)
 	s.byWarning.remove(c)
@@ -190,7 +192,9 @@ func (c *Collection) Settled(queue *DueQueue) *store.Config {
 
 // Configure gives a collection a configuration.
 func (s *Collections) Configure(c *Collection, config store.Config) {
+	s.countPaused(c, -1)
 	c.Config, c.stored = config, true
+	s.countPaused(c, 1)
 	c.nextBands = c.nextBands[:min(len(c.nextBands), len(config.Bands))]
 	for len(c.nextBands) < len(config.Bands) {
 		c.nextBands = append(c.nextBands, store.NoScore)
@@ -202,9 +206,19 @@ func (s *Collections) Configure(c *Collection, config store.Config) {
 	}
 	drains := IsGeneration(c.Name)
 	s.draining.set(c, drains)
-	s.unsettled.set(c, !drains && len(config.History) > 1)
+	s.unsettled.set(c, !drains && config.IsUnsettled())
 	s.refresh(c)
 }
+
+// countPaused adds a collection to the number of those that are paused, if it is one.
+func (s *Collections) countPaused(c *Collection, n int) {
+	if c.Config.Paused() {
+		s.paused += n
+	}
+}
+
+// Paused is the number of collections that are paused.
+func (s *Collections) Paused() int { return s.paused }
 
 // LookedUp notes the lowest scores in the indexes of a collection, of documents outside
 // the due queue.
@@ -283,24 +297,19 @@ func (s *Collections) refresh(c *Collection) {
 // if none will.
 func (c *Collection) firstDue() int64 {
 	at := int64(math.MaxInt64)
-	if c.nextInherit != store.NoScore {
-		if t, ok := c.Config.History.FirstDue(c.nextInherit, true); ok {
+	lowest := func(band int, score int64, inherit bool) {
+		if score == store.NoScore {
+			return
+		}
+		if t, ok := c.Config.FirstReaped(band, score, inherit); ok {
 			at = min(at, t)
 		}
 	}
+	lowest(0, c.nextInherit, true)
 	for i, next := range c.nextBands {
-		if next == store.NoScore {
-			continue
-		}
-		if t, ok := c.Config.Band(i+1).FirstDue(next, true); ok {
-			at = min(at, t)
-		}
+		lowest(i+1, next, true)
 	}
-	if c.nextOwn != store.NoScore {
-		if t, ok := c.Config.History.FirstDue(c.nextOwn, false); ok {
-			at = min(at, t)
-		}
-	}
+	lowest(0, c.nextOwn, false)
 	return at
 }
 

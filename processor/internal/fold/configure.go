@@ -47,7 +47,16 @@ func Configured(c store.Config, m *Message, at int64) (store.Config, *Refusal) {
 	if m.Kind == Drop {
 		return store.Config{}, nil
 	}
-	c.History = c.History.With(at, m.Seq, want.TTL.Within(want.MaxLife))
+	ttl := want.TTL.Within(want.MaxLife)
+	changes := ttl != c.History.Current() || want.NoEventBody != c.NoEventBody()
+	if want.Paused && changes && c.ChangedPaused() >= store.MostPausedChanges {
+		return c, Refuse(wire.StatusConflict, "collection %s is paused, and its defaultTtl and eventBody were changed %d times since: resume it before they are changed again (lapse resume %s).", m.Collection, store.MostPausedChanges, m.Collection)
+	}
+	if c.Paused() && !want.Paused {
+		c.Warnings = nil // they count from now on
+	}
+	c = c.Pause(want.Paused, at, m.Seq)
+	c.History = c.History.With(at, m.Seq, ttl)
 	if c.MaxLife, c.Default = want.MaxLife, ttlrules.Off; want.MaxLife != 0 {
 		c.Default = want.TTL
 	}
@@ -102,6 +111,9 @@ func (c *Requested) readMore(name string, value []byte) *Refusal {
 	case "changes":
 		use = "true or false"
 		c.Changes, ok = string(value) == "true", string(value) == "true" || string(value) == "false"
+	case "paused":
+		use = "true or false"
+		c.Paused, ok = string(value) == "true", string(value) == "true" || string(value) == "false"
 	case "eventBody":
 		use = "true or false"
 		c.NoEventBody, ok = string(value) == "false", string(value) == "true" || string(value) == "false"
@@ -114,7 +126,7 @@ func (c *Requested) readMore(name string, value []byte) *Refusal {
 	return nil
 }
 
-var properties = []string{"defaultTtl", "indexingMode", "minTtl", "maxTtl", "maxLife", "warnBefore", "slideOnRead", "eventBody", "changes"}
+var properties = []string{"defaultTtl", "indexingMode", "minTtl", "maxTtl", "maxLife", "warnBefore", "slideOnRead", "eventBody", "changes", "paused"}
 
 // readLimit reads a number of seconds, as a ttl is written; 0 stands for null.
 func readLimit(value []byte) (n int32, ok bool) {

@@ -156,14 +156,21 @@ func (d *Decision) write(m *Message) bool {
 		live = nil
 	}
 	next, refused := d.next(m, live, config, at)
+	if next != nil && config.Crowded(next.Header.Clock()) {
+		next, refused = nil, Refuse(wire.StatusConflict, "collection %s is paused, and its defaultTtl was changed at the very instant that is the deadline of this write: send it again.", m.Collection)
+	}
 	if next != nil && !d.admit(m.Collection, config, next) {
 		return false
 	}
 	d.Watermark = at
 	for _, generation := range d.catalog.Generations(m.Collection) {
-		d.expireIn(d.Slot(Key{Collection: generation, ID: m.ID}), d.catalog.Config(generation))
+		d.expireIn(d.Slot(Key{Collection: generation, ID: m.ID}), d.catalog.Config(generation), 0)
 	}
-	d.expireIn(s, config)
+	var replaces uint64
+	if refused == nil {
+		replaces = m.Seq
+	}
+	d.expireIn(s, config, replaces)
 	if refused != nil {
 		d.Reject(m, refused)
 		return true
@@ -267,15 +274,25 @@ func (d *Decision) parse(m *Message, live *Version) (patch *object) {
 	return patch
 }
 
-// expireIn expires the version in a slot, if it is expired at the watermark.
-func (d *Decision) expireIn(s *Slot, config store.Config) {
+// expireIn expires the version in a slot, if it is expired at the watermark. While its collection is paused, it stays
+// unless the message with the sequence replaces takes its place: that is the cause of its event then.
+func (d *Decision) expireIn(s *Slot, config store.Config, replaces uint64) {
 	if s.Now == nil {
 		return
 	}
-	if x, ok := config.History.ExpiredAt(s.Now.Header.Clock()); ok && x.At <= d.Watermark {
-		d.expire(s.Key, s.Now, x)
-		s.Now = nil
+	x, ok := config.History.ExpiredAt(s.Now.Header.Clock())
+	if !ok || x.At > d.Watermark {
+		return
 	}
+	at, seq, held := config.Cause(x)
+	if held {
+		if replaces == 0 {
+			return
+		}
+		at, seq = d.Watermark, replaces
+	}
+	d.expire(s.Key, s.Now, x, Output{At: at, Seq: seq})
+	s.Now = nil
 }
 
 // check returns why a write takes no effect on the live version (nil if there is none).
@@ -329,8 +346,8 @@ func turnOn(collection string, config store.Config) string {
 
 // expire adds the expiry event of a version, and before it the warnings that were not published yet. It
 // goes without the document where the collection's configuration says so. If the version has a target, its
-// event is the message to that, whose body is the document in any case.
-func (d *Decision) expire(key Key, v *Version, x ttlrules.Expiry) {
+// event is the message to that, whose body is the document in any case. The caller tells the cause of the output.
+func (d *Decision) expire(key Key, v *Version, x ttlrules.Expiry, o Output) {
 	d.leaves(key, v, x.At)
 	d.Expired++
 	event := wire.Event{
@@ -342,7 +359,6 @@ func (d *Decision) expire(key Key, v *Version, x ttlrules.Expiry) {
 		TTL:        x.TTL,
 		ExpiredAt:  wire.Time(x.At),
 	}
-	o := Output{Seq: x.Seq, At: x.At}
 	if v.Header.Target != "" {
 		o.Message = events.Due(d.limits.Log, v.Header.Target, event, v.Header.Trace)
 	} else {

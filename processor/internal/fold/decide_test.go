@@ -378,7 +378,7 @@ func (f *folder) settle(m *Message) {
 	for _, key := range slices.SortedFunc(maps.Keys(f.docs), func(a, b Key) int { return cmp.Compare(a.ID, b.ID) }) {
 		s := d.Slot(key)
 		s.SetStored(new(f.docs[key].Header), f.docs[key].Body)
-		d.expireIn(s, f.config)
+		d.expireIn(s, f.config, 0)
 	}
 	f.finish(d)
 	f.config.History = f.config.History.Settled()

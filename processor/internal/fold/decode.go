@@ -18,6 +18,8 @@ const (
 	Write Kind = iota
 	Configure
 	Drop
+	// PauseAll pauses all collections. A restore puts it at the end of a log.
+	PauseAll
 	// Malformed: its subject names no document or collection, or it is a configuration or drop
 	// that is not valid by itself. If it has no Rejected, there is nothing to apply or to reject.
 	Malformed
@@ -48,8 +50,10 @@ type Message struct {
 }
 
 // IsControl reports whether the message is applied by itself: it is a configuration or a drop, or whatever
-// else the stream of configurations has.
-func (m *Message) IsControl() bool { return m.Kind == Configure || m.Kind == Drop || m.Source > 0 }
+// else the stream of configurations has, or pauses all collections.
+func (m *Message) IsControl() bool {
+	return m.Kind == Configure || m.Kind == Drop || m.Kind == PauseAll || m.Source > 0
+}
 
 // Requested is the configuration that a message asks for.
 type Requested struct {
@@ -62,6 +66,7 @@ type Requested struct {
 	SlideOnRead    wire.Slide
 	NoEventBody    bool
 	Changes        bool
+	Paused         bool
 }
 
 // IfMatch is the etag that a message demands: a write that of the live document, a
@@ -113,6 +118,9 @@ func (d Decoder) DecodeAs(s wire.LogSubject, header map[string][]string, data []
 	}
 	m.Subject = s.Published()
 	switch s.Kind {
+	case wire.SubjectPause:
+		m.Kind = PauseAll
+		return m
 	case wire.SubjectConfig, wire.SubjectDrop:
 		d.control(m, s)
 	case wire.SubjectWrite:

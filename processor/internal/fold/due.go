@@ -24,5 +24,6 @@ func (d *Decision) ExpireDue(doc *DueDocument) {
 		d.Expired++
 		return
 	}
-	d.expire(doc.Key, &Version{Header: doc.Header, Body: doc.Body}, doc.Expiry)
+	at, seq, _ := d.catalog.Config(doc.Key.Collection).Cause(doc.Expiry)
+	d.expire(doc.Key, &Version{Header: doc.Header, Body: doc.Body}, doc.Expiry, Output{At: at, Seq: seq})
 }

@@ -19,7 +19,7 @@ type Key struct{ Collection, ID string }
 // documents, and it takes each that it changes out of the queue.
 type DueQueue struct {
 	byKey map[Key]*DueDocument
-	order []*DueDocument // by deadline
+	order []*DueDocument // by when their events are due, then by deadline
 }
 
 // DueDocument is a document that is due, or will be.
@@ -28,14 +28,19 @@ type DueDocument struct {
 	Header store.Header
 	Body   []byte // nil if its event was published before
 	Expiry ttlrules.Expiry
-	gone   bool // it was taken out of the queue
-	reaped bool // its event is made; the commit takes it out
+	// Resumed is when a pause of the collection has ended that held the event back; 0 if none did.
+	Resumed int64
+	gone    bool // it was taken out of the queue
+	reaped  bool // its event is made; the commit takes it out
 }
+
+// dueAt is the instant from which the event is to be published.
+func (d *DueDocument) dueAt() int64 { return max(d.Expiry.At, d.Resumed) }
 
 // Set replaces all documents of the queue.
 func (q *DueQueue) Set(docs []*DueDocument) {
 	slices.SortFunc(docs, func(a, b *DueDocument) int {
-		return cmp.Or(cmp.Compare(a.Expiry.At, b.Expiry.At), cmp.Compare(a.Header.Etag, b.Header.Etag))
+		return cmp.Or(cmp.Compare(a.dueAt(), b.dueAt()), cmp.Compare(a.Expiry.At, b.Expiry.At), cmp.Compare(a.Header.Etag, b.Header.Etag))
 	})
 	q.order = docs
 	q.byKey = make(map[Key]*DueDocument, len(docs))
@@ -113,14 +118,14 @@ func (q *DueQueue) FirstDue() int64 {
 	if len(q.order) == 0 {
 		return math.MaxInt64
 	}
-	return q.order[0].Expiry.At
+	return q.order[0].dueAt()
 }
 
 // firstDueOf is the first deadline of a collection; math.MaxInt64 if there is none.
 func (q *DueQueue) firstDueOf(collection string) int64 {
 	for _, d := range q.order {
 		if !d.gone && d.Key.Collection == collection {
-			return d.Expiry.At
+			return d.dueAt()
 		}
 	}
 	return math.MaxInt64
@@ -130,7 +135,7 @@ func (q *DueQueue) firstDueOf(collection string) int64 {
 func (q *DueQueue) Due(now int64) []*DueDocument {
 	var due []*DueDocument
 	for _, d := range q.order {
-		if d.Expiry.At > now {
+		if d.dueAt() > now {
 			break
 		}
 		if !d.gone {

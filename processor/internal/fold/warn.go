@@ -22,6 +22,7 @@ import (
 //     not published yet and were due before: they come first.
 //   - W3: a configuration counts from its log time on. What the one before it asks for by then is
 //     published first, and the marks begin anew there.
+//   - W4: a paused collection has no marks. A warning whose instant lies in a pause is not published.
 type mark struct {
 	index  ttlrules.Index
 	band   int
@@ -43,6 +44,9 @@ func (s *Collections) warnFrom(c *Collection, at int64) {
 
 // warnBand begins the marks of a band at a log time; with the first one those of the other index.
 func (c *Collection) warnBand(band int, at int64) {
+	if c.Config.Paused() {
+		return
+	}
 	for _, w := range c.Config.Warnings {
 		for _, index := range []ttlrules.Index{ttlrules.ByInherit, ttlrules.ByOwn} {
 			shift, ok := c.Config.History.WarnShift(index, w.Before)

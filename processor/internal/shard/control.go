@@ -42,9 +42,13 @@ func (p *Owner) control(ctx context.Context, m *fold.Message) error {
 		return nil
 	}
 	to.Source = m.Source
+	if m.Kind == fold.PauseAll {
+		return p.pauseAll(ctx, m, to)
+	}
+	p.endPause(m, at)
 	current := p.collections.Config(m.Collection)
 	due := p.collections.MayBeDue(m.Collection, at, &p.due)
-	if (len(current.History) >= fold.MaxEpochs || len(current.Bodies) > 1) && !due {
+	if (len(current.History) >= fold.MaxEpochs || len(current.Bodies) > 1 || len(current.Pauses) > 0) && !due {
 		current = current.Settled()
 	}
 	next, rejected := fold.Configured(current, m, at)
@@ -72,6 +76,39 @@ func (p *Owner) control(ctx context.Context, m *fold.Message) error {
 			w.configs = p.collections.Reconfigure(m.Collection, next, at)
 		}
 		p.reaper.changed = at
+	}
+	_, err := p.finish(ctx, w)
+	return err
+}
+
+// endPause ends the pause of a collection that a message drops: what has expired in it gets its events.
+func (p *Owner) endPause(m *fold.Message, at int64) {
+	if m.Kind != fold.Drop {
+		return
+	}
+	if _, rejected := fold.Configured(p.collections.Config(m.Collection), m, at); rejected == nil {
+		p.collections.Resume(m.Collection, at, m.Seq)
+	}
+}
+
+// pausedAtOnce is how many collections one commit pauses.
+const pausedAtOnce = 1000
+
+// pauseAll applies a message that pauses all collections, some in each step.
+func (p *Owner) pauseAll(ctx context.Context, m *fold.Message, to fold.Position) error {
+	if p.collections.FirstWarning() <= to.Time {
+		return p.drain(ctx, m)
+	}
+	p.forget()
+	w := &work{decision: fold.New(p.Limits, p.collections, to.Time), to: to, began: time.Now(), control: true, commits: true}
+	w.configs = p.collections.ToPause(to.Time, m.Seq, pausedAtOnce)
+	for _, c := range w.configs {
+		p.collections.Reconfigure(c.Collection, *c.Config, to.Time)
+	}
+	if len(w.configs) == pausedAtOnce { // perhaps there are more
+		w.to = fold.Position{Seq: m.Seq - 1, Time: to.Time}
+	} else {
+		w.messages = p.pending.Messages[:1]
 	}
 	_, err := p.finish(ctx, w)
 	return err

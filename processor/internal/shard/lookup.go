@@ -154,10 +154,7 @@ func (p *Owner) newLookUp(seq uint64, until int64, most, bytes int) *lookUpOf {
 	var cuts []store.Cut
 	for _, c := range p.collections.DueBy(until, reapCollections) {
 		for band := range 1 + len(c.Config.Bands) {
-			cut := store.Cut{Collection: c.Name, Band: band, Cuts: c.Config.Band(band).Cuts(until)}
-			if band > 0 {
-				cut.Cuts.Own = ttlrules.NoCut
-			}
+			cut := store.Cut{Collection: c.Name, Band: band, Cuts: c.Config.ReapCuts(band, until)}
 			asked, cuts = append(asked, c), append(cuts, cut)
 		}
 	}
@@ -193,8 +190,13 @@ func (p *Owner) lookedUp(l *lookUpOf) error {
 				doc.Body = []byte(f.Documents[j].Body)
 			}
 			var ok bool
-			if doc.Expiry, ok = c.Config.History.ExpiredAt(doc.Header.Clock()); !ok || doc.Expiry.At > l.until {
+			doc.Expiry, ok = c.Config.History.ExpiredAt(doc.Header.Clock())
+			at, _, held := c.Config.Cause(doc.Expiry)
+			if !ok || doc.Expiry.At > l.until || held {
 				return fmt.Errorf("%w: the index has %s/%s as expired, which it is not", store.ErrDamaged, c.Name, id)
+			}
+			if at > doc.Expiry.At {
+				doc.Resumed = at
 			}
 			docs = append(docs, doc)
 		}

@@ -345,6 +345,7 @@ func (p *Owner) verify(ctx context.Context, collections []string) error {
 func (p *Owner) judge() {
 	known := p.firstDueKnown()
 	p.Status.FirstDue.Store(known)
+	p.Status.Paused.Store(int64(p.collections.Paused()))
 	switch {
 	case p.firstDue() <= p.progress.CommittedWatermark():
 		p.Status.Due.Store(min(known, p.progress.CommittedWatermark()))

@@ -20,6 +20,7 @@ type Status struct {
 	Due      atomic.Int64          // since when a document is due, Unix milliseconds; 0 if none is
 	FirstDue atomic.Int64          // when the next document is due, Unix milliseconds; math.MaxInt64 if none is, or it was not looked up yet
 	Reaped   atomic.Uint64         // documents that were reaped
+	Paused   atomic.Int64          // collections that are paused
 	// Configured is the sequence of the stream of configurations up to which that was applied.
 	Configured atomic.Uint64
 	Begun      atomic.Int64 // when the present step was begun, Unix nanoseconds; 0 if there is none

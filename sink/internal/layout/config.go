@@ -30,6 +30,8 @@ type Config struct {
 	// Bodies are the changes of the property eventBody that still matter, in log order: from the first on
 	// events go without the document, from the second on they have it again, and so on.
 	Bodies []BodyChange
+	// Pauses are the times of the property paused that still matter, in log order. Only the last may be open.
+	Pauses []Pause
 	// Bands has, for each band of the index of those that inherit but the first, the log sequence of the epoch from which
 	// on the history counts there. See [ttlrules.History.Admits].
 	Bands []uint64
@@ -67,7 +69,10 @@ func (c Config) OmitsDocument(x ttlrules.Expiry) (omits bool) {
 
 // Settled is the configuration without what no longer matters once no document is due.
 func (c Config) Settled() Config {
-	c.History = c.History.Settled()
+	if c.Paused() {
+		return c.drained()
+	}
+	c.History, c.Pauses = c.History.Settled(), nil
 	c.Bodies = c.Bodies[len(c.Bodies)-len(c.Bodies)%2:]
 	return c
 }
@@ -88,7 +93,7 @@ func (c Config) InheritCut(band int, now int64) int64 { return c.Band(band).Cuts
 // there is none until the history is settled.
 func (c Config) Admit(clock ttlrules.Clock) (in Config, band int, ok bool) {
 	if c.History.Admits(clock) {
-		return c, 0, true
+		return c, 0, !c.underPause(clock)
 	}
 	if _, index := clock.Score(); index != ttlrules.ByInherit {
 		return c, 0, false
@@ -131,7 +136,7 @@ func (c Config) Live(h Header, was *Header, at int64) Header {
 // Wire returns the configuration as clients see it.
 func (c Config) Wire() wire.Config {
 	w := wire.Config{IndexingMode: wire.Consistent, Etag: wire.Etag(c.Etag),
-		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, MaxLife: c.MaxLife, SlideOnRead: c.SlideOnRead, Changes: c.Changes}
+		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, MaxLife: c.MaxLife, SlideOnRead: c.SlideOnRead, Changes: c.Changes, Paused: c.Paused()}
 	if c.NoEventBody() {
 		w.EventBody = new(bool)
 	}
@@ -152,7 +157,7 @@ func (c Config) Wire() wire.Config {
 }
 
 // storedConfig is the JSON of a Config. An epoch is [since, seq, default], a warning [since, seq, before], a
-// change of the bodies [since, seq].
+// change of the bodies [since, seq], a pause [since, seq, until, seq, drained]; the last one has no end if it is open.
 type storedConfig struct {
 	Epochs   [][3]int64 `json:"epochs"`
 	NoIndex  bool       `json:"noIndex,omitempty"`
@@ -165,6 +170,7 @@ type storedConfig struct {
 	Slide    wire.Slide `json:"slideOnRead,omitempty"`
 	Changes  bool       `json:"changes,omitempty"`
 	Bodies   [][2]int64 `json:"bodies,omitempty"`
+	Pauses   [][5]int64 `json:"pauses,omitempty"`
 	Bands    []uint64   `json:"bands,omitempty"`
 	Etag     uint64     `json:"etag,omitempty"`
 }
@@ -175,6 +181,9 @@ func (c Config) Encode() string {
 		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, MaxLife: c.MaxLife, Default: int32(c.Default), Slide: c.SlideOnRead, Changes: c.Changes}
 	for _, b := range c.Bodies {
 		s.Bodies = append(s.Bodies, [2]int64{b.Since, int64(b.Seq)})
+	}
+	for _, p := range c.Pauses {
+		s.Pauses = append(s.Pauses, p.encode())
 	}
 	for _, w := range c.Warnings {
 		s.Warnings = append(s.Warnings, [3]int64{w.Since, int64(w.Seq), int64(w.Before)})
@@ -203,6 +212,9 @@ func DecodeConfig(raw string) (Config, error) {
 	}
 	for _, b := range s.Bodies {
 		c.Bodies = append(c.Bodies, BodyChange{Since: b[0], Seq: uint64(b[1])})
+	}
+	for _, p := range s.Pauses {
+		c.Pauses = append(c.Pauses, decodePause(p))
 	}
 	for _, w := range s.Warnings {
 		if w[2] < 1 || w[2] > ttlrules.MaxSeconds {

@@ -1,0 +1,178 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/seed18712806/lapse/cmd/internal/output"
+	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// Pause pauses collections.
+type Pause struct {
+	Collection string `arg:"" optional:"" help:"Collection to pause."`
+	All        bool   `help:"Pause every collection that is configured."`
+	Connection
+}
+
+// Help implements [kong.HelpProvider].
+func (Pause) Help() string {
+	return `What expires in a paused collection is hidden from readers, as ever, but it is not removed, and
+no event, message or warning is published for it. lapse resume publishes the events and messages, each once, with
+its deadline. What had expired before the pause still gets its event.`
+}
+
+// Run runs the command.
+func (c *Pause) Run(ctx context.Context, streams output.Streams) error {
+	return setPaused(ctx, &c.Connection, streams, c.Collection, c.All, true, Asking{Yes: true})
+}
+
+// Resume resumes collections.
+type Resume struct {
+	Collection string `arg:"" optional:"" help:"Collection to resume."`
+	All        bool   `help:"Resume every collection that is paused."`
+	Asking
+	Connection
+}
+
+// Help implements [kong.HelpProvider].
+func (Resume) Help() string {
+	return `lapse publishes the events and messages that were held back since the pause, and removes their
+documents. On a terminal it asks first if there are any; lapse count tells how many have expired.`
+}
+
+// Run runs the command.
+func (c *Resume) Run(ctx context.Context, streams output.Streams) error {
+	return setPaused(ctx, &c.Connection, streams, c.Collection, c.All, false, c.Asking)
+}
+
+// setPaused pauses or resumes a collection, or all of them.
+func setPaused(ctx context.Context, c *Connection, streams output.Streams, collection string, all, paused bool, a Asking) error {
+	switch {
+	case all == (collection != ""):
+		return output.Usagef("name one collection, or use --all for every one")
+	case !all:
+		if err := CheckCollection(collection); err != nil {
+			return err
+		}
+	}
+	conn, prefix, err := c.Connect(streams)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	names := []string{collection}
+	if all {
+		found, err := configured(ctx, conn)
+		if err != nil {
+			return err
+		}
+		names = nil
+		for _, one := range found {
+			if one.Paused != paused {
+				names = append(names, one.Name)
+			}
+		}
+	}
+	for _, name := range names {
+		if err := setPausedOf(ctx, conn, c, streams, prefix, name, paused, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setPausedOf pauses or resumes a collection.
+func setPausedOf(ctx context.Context, conn *client.Client, c *Connection, streams output.Streams, prefix wire.Prefix, name string, paused bool, a Asking) error {
+	config, err := conn.Config(ctx, name)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if config.Etag == 0 {
+		if err := checkExists(ctx, conn, name); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		text := name + ": the collection is not configured, so nothing expires in it: configure it first (lapse config " + name + " --default-ttl -1)"
+		return &output.StatusError{Status: wire.StatusNotFound, Text: text}
+	}
+	done := map[bool]string{true: "paused ", false: "resumed "}[paused] + name
+	if config.Paused == paused {
+		done = name + map[bool]string{true: " is paused already", false: " is not paused"}[paused]
+		if c.JSON() {
+			return output.PrintJSON(streams.Out, wire.Outcome{Status: wire.StatusOK, Etag: config.Etag})
+		}
+		_, err := fmt.Fprintln(streams.Out, done)
+		return err
+	}
+	if !paused {
+		err := a.ask(ctx, streams, func() (string, error) {
+			count, err := conn.Count(ctx, name)
+			if err != nil || count.Expired == 0 {
+				return "", err
+			}
+			return fmt.Sprintf("This publishes the events of %s of %s that expired while it was paused, and removes them. Resume it?",
+				output.Documents(count.Expired), name), nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	result, err := reconfigure(ctx, conn, prefix, name, config, func(now wire.Config) wire.Config {
+		now.Paused = paused
+		return now
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return report(c, streams, result, name, func(wire.Outcome) string { return done })
+}
+
+// reconfigure changes a configuration that was read. If somebody has changed it in between, it reads it again.
+func reconfigure(ctx context.Context, conn *client.Client, prefix wire.Prefix, name string, config wire.Config, change func(wire.Config) wire.Config) (client.Result, error) {
+	const attempts = 5
+	for attempt := 1; ; attempt++ {
+		body, err := json.Marshal(change(config.Published()))
+		if err != nil {
+			return client.Result{}, err
+		}
+		result, err := conn.Write(ctx, client.Message{Subject: prefix.Config(name), Body: body, IfMatch: config.Etag.String()})
+		if err != nil || result.Outcome.Status != wire.StatusPreconditionFailed || attempt == attempts {
+			return result, err
+		}
+		if config, err = conn.Config(ctx, name); err != nil {
+			return result, err
+		}
+		if config.Etag == 0 {
+			return result, errors.New("the collection was dropped meanwhile")
+		}
+	}
+}
+
+// configured are the collections that are configured, in the order of their names.
+func configured(ctx context.Context, conn *client.Client) (all []wire.Collection, err error) {
+	found, err := everyCollection(ctx, conn)
+	for _, one := range found {
+		if one.Etag != 0 {
+			all = append(all, one)
+		}
+	}
+	return all, err
+}
+
+// everyCollection are all collections, in the order of their names.
+func everyCollection(ctx context.Context, conn *client.Client) (all []wire.Collection, err error) {
+	for req := (wire.CollectionsRequest{Limit: wire.MaxListLimit}); ; {
+		page, err := conn.Collections(ctx, req)
+		if err != nil {
+			return nil, fmt.Errorf("collections: %w", err)
+		}
+		all = append(all, page.Collections...)
+		if page.Continuation == "" {
+			return all, nil
+		}
+		req.Continuation = page.Continuation
+	}
+}
