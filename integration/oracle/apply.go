@@ -27,6 +27,12 @@ func (m *Model) write(msg Message, rest string) {
 	reject := func(codes ...int) { m.reject(msg, &name, msg.Subject, named, codes...) }
 	on := m.collections[collection].Default != 0
 	codes = append(codes, bodyFaults(wire.Op(op), id, msg.Data, on)...)
+	if !m.exists(collection) {
+		codes = append(codes, wire.StatusNotFound)
+	}
+	if header(msg, "Lapse-Target") != "" && !on {
+		codes = append(codes, wire.StatusConflict)
+	}
 	asked := m.askedOf(msg)
 	codes = append(codes, asked.faults(m.collections[collection], m.now)...)
 	if len(codes) > 0 {
@@ -85,6 +91,9 @@ func (m *Model) write(msg Message, rest string) {
 	if seconds, ok := ttl(asked.ttl); !on && (!ok || seconds > 0 || asked.end != nil) {
 		outcome.Warning = "TTL is off in collection " + collection // and more
 	}
+	if outcome.Warning == "" && m.collections[collection].Etag == 0 {
+		outcome.Warning = "collection " + collection + " is not configured" // and more
+	}
 	m.Outcomes[msg.Seq] = outcome
 	if header(msg, "Lapse-Slide") != "" && outcome.ExpiresAt != nil && !firstInTTL(old.Begin, m.now, *outcome.ExpiresAt) {
 		return
@@ -123,6 +132,16 @@ func unmet(op wire.Op, match string, old Document, exists bool) int {
 // records a rejection.
 func (m *Model) administer(msg Message, kind, collection string) {
 	codes := m.faults(msg, kind)
+	if kind == "config" && collection == "$collections" && len(codes) == 0 {
+		rule := strings.ReplaceAll(string(msg.Data), " ", "")
+		if rule != `{"open":true}` && rule != `{"open":false}` {
+			m.reject(msg, nil, msg.Subject, collection, wire.StatusBadRequest)
+			return
+		}
+		m.open = rule == `{"open":true}`
+		m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusOK, Etag: wire.Etag(cmp.Or(m.configured, msg.Seq)), Ts: m.now}
+		return
+	}
 	if wire.CheckCollection(collection) != nil {
 		codes = append(codes, wire.StatusBadRequest)
 	}
@@ -140,6 +159,9 @@ func (m *Model) administer(msg Message, kind, collection string) {
 		if current.Etag == 0 || match != "*" && match != current.Etag.String() {
 			codes = append(codes, wire.StatusPreconditionFailed)
 		}
+	}
+	if len(codes) == 0 && kind == "drop" && !m.exists(collection) {
+		codes = append(codes, wire.StatusNotFound)
 	}
 	if len(codes) > 0 {
 		if m.set.Shard == 0 {

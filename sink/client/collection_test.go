@@ -18,7 +18,7 @@ import (
 // open opens a collection on a lapse of the test's own.
 func open[T any](t *testing.T, name string) (*clienttest.Lapse, *client.Collection[T]) {
 	t.Helper()
-	l := clienttest.Start(t)
+	l := clienttest.Start(t, clienttest.OpenCollections)
 	o, err := client.Open[T](l.Client(), name)
 	if err != nil {
 		t.Fatal(err)

@@ -47,7 +47,7 @@ func beside() string {
 // the target or the time.
 func TestG3_OnDue(t *testing.T) {
 	t.Parallel()
-	l := clienttest.Start(t)
+	l := clienttest.Start(t, clienttest.OpenCollections)
 	ctx, stop := context.WithTimeout(t.Context(), limit)
 	defer stop()
 	mail, foreign := openOn(t, l, "mail"), openOn(t, l, "foreign")
@@ -191,7 +191,7 @@ func TestSchedule(t *testing.T) {
 // asks for.
 func TestWatchDue(t *testing.T) {
 	t.Parallel()
-	l := clienttest.Start(t)
+	l := clienttest.Start(t, clienttest.OpenCollections)
 	mail, foreign := openOn(t, l, "mail"), openOn(t, l, "foreign")
 	at := l.Now().Add(time.Hour)
 	for i, c := range []struct {

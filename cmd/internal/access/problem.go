@@ -20,6 +20,7 @@ const (
 	NotAllowed         = "not-allowed"         // 403: the token does not allow this
 	CrossOrigin        = "cross-origin"        // 403: a page of another site sent this
 	NotFound           = "not-found"           // 404: no such document, or it has expired
+	NoCollection       = "no-collection"       // 404: no such collection: it was never configured, or was dropped
 	NoSuchRoute        = "no-such-route"       // 404: no such path
 	MethodNotAllowed   = "method-not-allowed"  // 405
 	RequestTimeout     = "request-timeout"     // 408: the body did not come in time
@@ -81,13 +82,21 @@ func codeOf(status int) string {
 // OfOutcome is the answer to a write that lapse has rejected. The reason names the header of HTTP,
 // and not that of the message.
 func OfOutcome(o wire.Outcome) *Problem {
-	return NewProblem(o.Status, codeOf(o.Status), "%s", strings.ReplaceAll(o.Error, "header "+wire.HeaderIfMatch, "header If-Match"))
+	code := codeOf(o.Status)
+	if o.Reason == wire.ReasonNoCollection {
+		code = NoCollection
+	}
+	return NewProblem(o.Status, code, "%s", strings.ReplaceAll(o.Error, "header "+wire.HeaderIfMatch, "header If-Match"))
 }
 
 // OfRead is the answer to a read that failed.
 func OfRead(err error) error {
 	status, text := service.StatusOf(err)
-	return NewProblem(status, codeOf(status), "%s", text)
+	code := codeOf(status)
+	if service.ReasonOf(err) == wire.ReasonNoCollection {
+		code = NoCollection
+	}
+	return NewProblem(status, code, "%s", text)
 }
 
 // OfWrite is the answer to a write that has no outcome: an error of package client, or one that

@@ -39,7 +39,8 @@ type Collections struct {
 	unsettled ring
 	verifying ring // all of them
 	Older     map[string][]string
-	visited   int // entries read or moved so far, which a test compares with the steps
+	near      map[string]string // see Nearest
+	visited   int               // entries read or moved so far, which a test compares with the steps
 }
 
 // MaxEpochs is the number of epochs that a collection has at most, unless some of its
@@ -148,6 +149,7 @@ func (s *Collections) Remove(name string) {
 		return
 	}
 	delete(s.all, name)
+	s.near = nil
 	s.byDue.remove(c)
 	s.byWarning.remove(c)
 	delete(s.long, c)
@@ -190,6 +192,9 @@ func (c *Collection) Settled(queue *DueQueue) *store.Config {
 
 // Configure gives a collection a configuration.
 func (s *Collections) Configure(c *Collection, config store.Config) {
+	if !c.stored {
+		s.near = nil
+	}
 	c.Config, c.stored = config, true
 	c.nextBands = c.nextBands[:min(len(c.nextBands), len(config.Bands))]
 	for len(c.nextBands) < len(config.Bands) {

@@ -30,6 +30,11 @@ func (c oneConfig) Config(string) store.Config { return store.Config(c) }
 
 func (c oneConfig) Generations(string) []string { return nil }
 
+// AllExist: every collection exists.
+func (c oneConfig) AllExist() bool { return true }
+
+func (c oneConfig) Nearest(string) string { return "" }
+
 func (c oneConfig) Unwarned(Key, ttlrules.Clock, int64) []Warning { return nil }
 
 // decideOne decides one message on a document that is stored (or is not), and
@@ -221,7 +226,7 @@ func TestConfigured(t *testing.T) {
 		settled := c.current
 		settled.History = c.current.History.Settled()
 		for _, current := range []store.Config{c.current, settled} {
-			next, r := Configured(current, m, 2000)
+			next, r := Configured(current, m, 2000, oneConfig{})
 			switch {
 			case c.status >= 400 && (r == nil || r.Code != c.status || !strings.HasSuffix(r.Text, ".")):
 				t.Errorf("%s: %+v, want %d", c.name, r, c.status)

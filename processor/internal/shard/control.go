@@ -47,7 +47,7 @@ func (p *Owner) control(ctx context.Context, m *fold.Message) error {
 	if (len(current.History) >= fold.MaxEpochs || len(current.Bodies) > 1) && !due {
 		current = current.Settled()
 	}
-	next, rejected := fold.Configured(current, m, at)
+	next, rejected := fold.Configured(current, m, at, p.collections)
 	applies := m.Kind != fold.Malformed && rejected == nil
 	if applies && (p.mustWait(m, next, due) || p.collections.MayWarn(m.Collection, at)) {
 		return p.drain(ctx, m)

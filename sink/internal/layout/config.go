@@ -23,6 +23,7 @@ type Config struct {
 	Warnings       []Warning // what the property warnBefore asks for, in its order
 	SlideOnRead    bool
 	Changes        bool // each write that takes effect is published
+	Open           bool // of [wire.CollectionsRule] alone: see [wire.CollectionsRuleBody]
 	// Bodies are the changes of the property eventBody that still matter, in log order: from the first on
 	// events go without the document, from the second on they have it again, and so on.
 	Bodies []BodyChange
@@ -134,6 +135,7 @@ type storedConfig struct {
 	Warnings [][3]int64 `json:"warnings,omitempty"`
 	Slide    bool       `json:"slideOnRead,omitempty"`
 	Changes  bool       `json:"changes,omitempty"`
+	Open     bool       `json:"open,omitempty"`
 	Bodies   [][2]int64 `json:"bodies,omitempty"`
 	Bands    []uint64   `json:"bands,omitempty"`
 	Etag     uint64     `json:"etag,omitempty"`
@@ -142,7 +144,7 @@ type storedConfig struct {
 // Encode writes a configuration as DecodeConfig reads it.
 func (c Config) Encode() string {
 	s := storedConfig{NoIndex: c.NoIndex, Lazy: c.Lazy, Etag: c.Etag, Bands: c.Bands, Epochs: [][3]int64{},
-		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, Slide: c.SlideOnRead, Changes: c.Changes}
+		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, Slide: c.SlideOnRead, Changes: c.Changes, Open: c.Open}
 	for _, b := range c.Bodies {
 		s.Bodies = append(s.Bodies, [2]int64{b.Since, int64(b.Seq)})
 	}
@@ -167,7 +169,7 @@ func DecodeConfig(raw string) (Config, error) {
 		return Config{}, fmt.Errorf("a stored configuration is not one of lapse: %w", err)
 	}
 	c := Config{NoIndex: s.NoIndex, Lazy: s.Lazy, Etag: s.Etag, Bands: s.Bands,
-		MinTTL: s.MinTTL, MaxTTL: s.MaxTTL, SlideOnRead: s.Slide, Changes: s.Changes}
+		MinTTL: s.MinTTL, MaxTTL: s.MaxTTL, SlideOnRead: s.Slide, Changes: s.Changes, Open: s.Open}
 	for _, b := range s.Bodies {
 		c.Bodies = append(c.Bodies, BodyChange{Since: b[0], Seq: uint64(b[1])})
 	}
