@@ -30,17 +30,18 @@ import (
 // own, until the events are published of its documents that had expired before the drop.
 // Every change of a collection goes through the methods here, which keep K1 to K4.
 type Collections struct {
-	all       map[string]*Collection
-	byDue     dueHeap
-	byWarning dueHeap
-	warned    int64 // log time of the checkpoint
-	long      map[*Collection]struct{}
-	draining  ring
-	unsettled ring
-	verifying ring // all of them
-	Older     map[string][]string
-	near      map[string]string // see Nearest
-	visited   int               // entries read or moved so far, which a test compares with the steps
+	all            map[string]*Collection
+	byDue          dueHeap
+	byWarning      dueHeap
+	warned         int64 // log time of the checkpoint
+	long           map[*Collection]struct{}
+	draining       ring
+	unsettled      ring
+	verifying      ring // all of them
+	Older          map[string][]string
+	lacksBeginning bool
+	near           map[string]string // see Nearest
+	visited        int               // entries read or moved so far, which a test compares with the steps
 }
 
 // MaxEpochs is the number of epochs that a collection has at most, unless some of its

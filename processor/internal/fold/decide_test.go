@@ -242,7 +242,7 @@ func TestConfigured(t *testing.T) {
 // The reason of a refused configuration names what is, and then what to set.
 func TestConfiguredSaysWhatToSet(t *testing.T) {
 	m := decoder.Decode(wire.DefaultPrefix.Config("c"), nil, []byte(`{"defaultTtl":1}`), Position{Seq: 9})
-	_, r := Configured(store.Config{NoIndex: true}, m, 0)
+	_, r := Configured(store.Config{NoIndex: true}, m, 0, oneConfig{})
 	if is, set := strings.Index(r.Text, `"none"`), strings.Index(r.Text, `"consistent"`); is < 0 || set < is {
 		t.Error(r.Text)
 	}

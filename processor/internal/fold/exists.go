@@ -38,7 +38,23 @@ func (m *Message) readRule() *Refusal {
 }
 
 // AllExist reports whether every collection exists, also one that is not configured.
-func (s *Collections) AllExist() bool { return s.Config(wire.CollectionsRule).Open }
+func (s *Collections) AllExist() bool {
+	if rule := s.all[wire.CollectionsRule]; rule != nil && rule.stored {
+		return rule.Config.Open
+	}
+	return s.lacksBeginning
+}
+
+// LacksBeginning notes that a person has begun the shard anew from a log that may lack configurations. Every collection
+// exists then up to the first rule of the log: else the writes that are left would be rejected.
+func (s *Collections) LacksBeginning() { s.lacksBeginning = true }
+
+// Anew is NewCollections, of the same shard: see LacksBeginning.
+func (s *Collections) Anew(configs map[string]store.Config, withDocuments []string) *Collections {
+	next := NewCollections(configs, withDocuments)
+	next.lacksBeginning = s.lacksBeginning
+	return next
+}
 
 // mostNearest bounds the names that are compared for one rejection, and the answers that are kept.
 const mostNearest = 1000

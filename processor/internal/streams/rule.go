@@ -3,6 +3,7 @@ package streams
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/processor/internal/backoff"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -19,6 +21,16 @@ import (
 // the log, at any time and in any region, finds the rule where it began to count. RuleCollections returns the sequence
 // of the last rule; 0 if there is none.
 func (s *Streams) RuleCollections(ctx context.Context, js jetstream.JetStream, o Options, was bool) (uint64, error) {
+	for {
+		seq, err := s.ruleCollections(ctx, js, o, was)
+		if api := (*jetstream.APIError)(nil); !errors.As(err, &api) || api.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequence || !backoff.Wait(ctx, leaderAgain) {
+			return seq, err // else another process has just appended one
+		}
+	}
+}
+
+// ruleCollections is one attempt of RuleCollections.
+func (s *Streams) ruleCollections(ctx context.Context, js jetstream.JetStream, o Options, was bool) (uint64, error) {
 	stream := s.Log
 	if s.Configs != nil {
 		stream = s.Configs
@@ -45,7 +57,7 @@ func (s *Streams) RuleCollections(ctx context.Context, js jetstream.JetStream, o
 	}
 	m := &nats.Msg{Subject: subject, Data: body, Header: nats.Header{
 		jetstream.ExpectedStreamHeader:      {name},
-		jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(seq, 10)}, // else another process has just appended one
+		jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(seq, 10)},
 	}}
 	ack, err := js.PublishMsg(ctx, m)
 	if err != nil {
