@@ -54,7 +54,7 @@ type RejectedError struct {
 	Code   int    // wire.StatusBadRequest and so on
 	Reason string // what was wrong and what is allowed
 	Seq    uint64 // of the message in the log; 0 if that is not known
-	Kind   string // of the reason, for programs: wire.ReasonNoCollection, or ""
+	Kind   string // of the reason, for programs: wire.ReasonNoCollection, wire.ReasonUndeliverable, or ""
 }
 
 func (e *RejectedError) Error() string { return fmt.Sprintf("%d: %s", e.Code, e.Reason) }
@@ -69,7 +69,7 @@ func (e *RejectedError) Is(target error) bool {
 	case ErrNoCollection:
 		return e.Kind == wire.ReasonNoCollection
 	case ErrExists:
-		return e.Code == wire.StatusConflict
+		return e.Code == wire.StatusConflict && e.Kind == ""
 	case ErrPrecondition:
 		return e.Code == wire.StatusPreconditionFailed
 	}

@@ -19,6 +19,9 @@ type CollectionsRuleBody struct {
 // ReasonNoCollection is the reason of an outcome, a rejection or a failed read: the collection does not exist.
 const ReasonNoCollection = "no-collection"
 
+// ReasonUndeliverable is the reason of a 409 about a message to a target that could never be delivered.
+const ReasonUndeliverable = "undeliverable"
+
 // HeaderReason is on a rejection and on the answer to a read that failed, if that has a reason for programs.
 const HeaderReason = "Lapse-Reason"
 

@@ -28,7 +28,9 @@ func undeliverable(m *Message, config store.Config) *Refusal {
 	if m.Target == "" || config.History.Current() != ttlrules.Off {
 		return nil
 	}
-	return Refuse(wire.StatusConflict, "TTL is off in collection %s, so nothing can ever be delivered to %s: %s.", m.Collection, m.Target, turnOn(m.Collection, config))
+	r := Refuse(wire.StatusConflict, "TTL is off in collection %s, so nothing can ever be delivered to %s: %s.", m.Collection, m.Target, turnOn(m.Collection, config))
+	r.Reason = wire.ReasonUndeliverable
+	return r
 }
 
 // undelivered warns that a message to a target has no time: its document never expires.
