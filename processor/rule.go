@@ -12,11 +12,11 @@ func (s *session) ruleCollections(ctx context.Context) (upTo uint64, err error) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	was, err := s.owner.OpenCollections()
+	was, known, err := s.owner.OpenCollections()
 	if err != nil {
 		return 0, err
 	}
-	seq, err := log.Streams.RuleCollections(ctx, s.monitor.js, p.opts.streams(p.nc.MaxPayload()), was)
+	seq, err := log.Streams.RuleCollections(ctx, s.monitor.js, p.opts.streams(p.nc.MaxPayload()), was, known)
 	if err == nil && log.Streams.Configs != nil {
 		s.ruled.Store(seq)
 		return 0, nil

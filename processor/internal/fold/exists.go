@@ -39,10 +39,12 @@ func (m *Message) readRule() *Refusal {
 
 // AllExist reports whether every collection exists, also one that is not configured.
 func (s *Collections) AllExist() bool {
-	if rule := s.all[wire.CollectionsRule]; rule != nil && rule.stored {
-		return rule.Config.Open
-	}
-	return s.lacksBeginning
+	return s.Config(wire.CollectionsRule).Open || s.Unruled()
+}
+
+// Unruled reports whether a person has begun the shard anew, and the log has had no rule since: see LacksBeginning.
+func (s *Collections) Unruled() bool {
+	return s.lacksBeginning && s.Config(wire.CollectionsRule).Etag == 0
 }
 
 // LacksBeginning notes that a person has begun the shard anew from a log that may lack configurations. Every collection

@@ -8,7 +8,6 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
 
-
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"

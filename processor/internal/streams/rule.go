@@ -17,12 +17,12 @@ import (
 
 // RuleCollections appends the rule which collections exist ([wire.CollectionsRule]) to the log, or to the stream of
 // configurations of several shards, unless the last rule there says the same. was is the rule of what is stored, which
-// counts if the log has none any more. A message in the log needs no other place in which it is kept: whoever applies
+// counts if the log has none any more; it is not always known. A message in the log needs no other place in which it is kept: whoever applies
 // the log, at any time and in any region, finds the rule where it began to count. RuleCollections returns the sequence
 // of the last rule; 0 if there is none.
-func (s *Streams) RuleCollections(ctx context.Context, js jetstream.JetStream, o Options, was bool) (uint64, error) {
+func (s *Streams) RuleCollections(ctx context.Context, js jetstream.JetStream, o Options, was, known bool) (uint64, error) {
 	for {
-		seq, err := s.ruleCollections(ctx, js, o, was)
+		seq, err := s.ruleCollections(ctx, js, o, was, known)
 		if api := (*jetstream.APIError)(nil); !errors.As(err, &api) || api.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequence || !backoff.Wait(ctx, leaderAgain) {
 			return seq, err // else another process has just appended one
 		}
@@ -30,7 +30,7 @@ func (s *Streams) RuleCollections(ctx context.Context, js jetstream.JetStream, o
 }
 
 // ruleCollections is one attempt of RuleCollections.
-func (s *Streams) ruleCollections(ctx context.Context, js jetstream.JetStream, o Options, was bool) (uint64, error) {
+func (s *Streams) ruleCollections(ctx context.Context, js jetstream.JetStream, o Options, was, known bool) (uint64, error) {
 	stream := s.Log
 	if s.Configs != nil {
 		stream = s.Configs
@@ -45,10 +45,10 @@ func (s *Streams) ruleCollections(ctx context.Context, js jetstream.JetStream, o
 		var rule wire.CollectionsRuleBody
 		seq = last.Seq
 		if json.Unmarshal(last.Data, &rule) == nil { // else lapse rejects it, and the rule is appended anew below
-			was = rule.Open
+			was, known = rule.Open, true
 		}
 	}
-	if was == o.OpenCollections {
+	if known && was == o.OpenCollections {
 		return seq, nil
 	}
 	body, err := json.Marshal(wire.CollectionsRuleBody{Open: o.OpenCollections})
