@@ -149,14 +149,22 @@ func testDueNames(t *testing.T, mail, foreign *client.Collection[Order]) {
 	wantError(t, err, `filter "mail.*x" of targets is not valid`)
 }
 
-// TestSchedule: what cannot be delivered is an error, or a warning where a configuration mends it.
+// TestSchedule: what cannot be delivered is an error.
 func TestSchedule(t *testing.T) {
 	t.Parallel()
 	l, fresh := open[Order](t, "fresh")
 	ctx, at := t.Context(), l.Now().Add(time.Hour)
 	m, err := fresh.Schedule(ctx, "a", at, Order{})
-	if err != nil || !m.ExpiresAt.IsZero() || m.Warning == "" {
-		t.Errorf("where TTL is off: %+v, %v; want a warning", m, err)
+	wantIs(t, err, client.ErrRejected)
+	wantError(t, err, "nothing can ever be delivered to a")
+	if errors.Is(err, client.ErrExists) {
+		t.Errorf("where TTL is off: %v", err)
+	}
+	if _, err := fresh.Configure(ctx, client.Config{DefaultTTL: client.Never}); err != nil {
+		t.Fatal(err)
+	}
+	if m, err = fresh.Schedule(ctx, "a", at, Order{}); err != nil || m.ExpiresAt.IsZero() {
+		t.Errorf("where TTL is on: %+v, %v", m, err)
 	}
 	_, err = openOn(t, l, "on").Schedule(ctx, "a", l.Now().Add(-time.Hour), Order{})
 	wantIs(t, err, client.ErrRejected)
