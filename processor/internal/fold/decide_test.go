@@ -23,10 +23,14 @@ var decoder = Decoder{Log: wire.DefaultPrefix.Log(0, 1), MaxBody: 1000, MaxLevel
 
 var testLimits = Limits{Log: events.NewSource(wire.DefaultPrefix.Log(0, 1), 1), MaxBody: 1000}
 
-// oneConfig is a catalog in which every collection has one configuration.
+// oneConfig is a catalog in which every collection has one configuration, so it is configured.
 type oneConfig store.Config
 
-func (c oneConfig) Config(string) store.Config { return store.Config(c) }
+func (c oneConfig) Config(string) store.Config {
+	config := store.Config(c)
+	config.Etag = max(config.Etag, 1)
+	return config
+}
 
 func (c oneConfig) Generations(string) []string { return nil }
 
