@@ -27,12 +27,7 @@ func (m *Model) write(msg Message, rest string) {
 	reject := func(codes ...int) { m.reject(msg, &name, msg.Subject, named, codes...) }
 	on := m.collections[collection].Default != 0
 	codes = append(codes, bodyFaults(wire.Op(op), id, msg.Data, on)...)
-	if !m.exists(collection) {
-		codes = append(codes, wire.StatusNotFound)
-	}
-	if header(msg, "Lapse-Target") != "" && !on {
-		codes = append(codes, wire.StatusConflict)
-	}
+	codes = append(codes, m.collectionFaults(msg, collection)...)
 	asked := m.askedOf(msg)
 	codes = append(codes, asked.faults(m.collections[collection], m.now)...)
 	if len(codes) > 0 {
@@ -85,15 +80,8 @@ func (m *Model) write(msg Message, rest string) {
 	if deadline, _, ok := m.deadline(name, next); ok {
 		m.expect(name, next, deadline)
 		outcome.ExpiresAt = &deadline
-	} else if header(msg, "Lapse-Target") != "" {
-		outcome.Warning = "nothing is delivered" // and more
 	}
-	if seconds, ok := ttl(asked.ttl); !on && (!ok || seconds > 0 || asked.end != nil) {
-		outcome.Warning = "TTL is off in collection " + collection // and more
-	}
-	if outcome.Warning == "" && m.collections[collection].Etag == 0 {
-		outcome.Warning = "collection " + collection + " is not configured" // and more
-	}
+	outcome.Warning = m.warning(msg, collection, asked, outcome)
 	m.Outcomes[msg.Seq] = outcome
 	if header(msg, "Lapse-Slide") != "" && outcome.ExpiresAt != nil && !firstInTTL(old.Begin, m.now, *outcome.ExpiresAt) {
 		return
@@ -200,4 +188,29 @@ func (m *Model) administer(msg Message, kind, collection string) {
 		}
 	}
 	m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusOK, Etag: next.Etag, Ts: m.now}
+}
+
+// collectionFaults returns the codes for what the collection of a write does not allow.
+func (m *Model) collectionFaults(msg Message, collection string) (codes []int) {
+	if !m.exists(collection) {
+		codes = append(codes, wire.StatusNotFound)
+	}
+	if header(msg, "Lapse-Target") != "" && m.collections[collection].Default == 0 {
+		codes = append(codes, wire.StatusConflict)
+	}
+	return codes
+}
+
+// warning is the beginning of the warning in the outcome of a write, or a part of it; "" if it has none.
+func (m *Model) warning(msg Message, collection string, asked asked, outcome wire.Outcome) string {
+	seconds, ok := ttl(asked.ttl)
+	switch {
+	case m.collections[collection].Default == 0 && (!ok || seconds > 0 || asked.end != nil):
+		return "TTL is off in collection " + collection
+	case m.collections[collection].Etag == 0:
+		return "collection " + collection + " is not configured"
+	case outcome.ExpiresAt == nil && header(msg, "Lapse-Target") != "":
+		return "nothing is delivered"
+	}
+	return ""
 }
