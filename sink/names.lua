@@ -16,7 +16,7 @@ local page = redis.call('HSCAN', key, cursor, 'MATCH', match, 'COUNT', count)
 local names, n = {}, 0
 for i = 1, #page[2], 2 do
 	local name = string.sub(page[2][i], skip + 1)
-	if not string.find(name, '[.$]') then
+	if not string.find(name, '.', 1, true) and not string.find(name, '$', 1, true) then
 		n = n + 1
 		names[n] = name
 	end
