@@ -122,7 +122,7 @@ func (st *stage) play(ctx context.Context, s scenario, mini bool) (p *play, err 
 	}
 	window, events := duplicateWindow, int64(64<<20) // by default many at once would reserve more than the server has
 	proc, err := processor.New(p.nc, client, processor.Options{
-		Prefix: p.prefix, DuplicateWindow: &window, EventsMaxBytes: &events,
+		Prefix: p.prefix, OpenCollections: true, DuplicateWindow: &window, EventsMaxBytes: &events,
 		Logger: slog.New(slog.NewTextHandler(&p.log, nil)),
 	})
 	if err != nil {

@@ -204,7 +204,7 @@ func TestG1_TwoOwners(t *testing.T) {
 func TestG3_ACheckpointCoversWhatIsPublished(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		const n = 2000
-		p := r.start(once(crash.AfterControl, 2, func() error { return errStop }))
+		p := r.start(once(crash.AfterControl, 3, func() error { return errStop }))
 		p.ready(t)
 		r.config("c", `{"defaultTtl":-1}`)
 		for i := range n - 1 {

@@ -61,6 +61,11 @@ type Options struct {
 	// same. A change applies from the end of the log on.
 	ReplyPrefixes []string
 
+	// OpenCollections lets a write make a collection, with TTL off and a warning in its outcome. Else a collection
+	// exists once it was configured, and what addresses another one is refused with 404. A change counts from
+	// the end of the log on. All processes of a prefix need the same: the one that takes a shard over decides.
+	OpenCollections bool
+
 	// Readers are the accounts of NATS in which lapse keeps a mirror of the stream of events, for readers: none. The
 	// processor of shard 0 keeps them.
 	Readers []string
@@ -185,6 +190,7 @@ func (o *Options) streams(maxPayload int64) streams.Options {
 		Objects:         o.Objects == nil,
 		DuplicateWindow: o.DuplicateWindow,
 		ReplyPrefixes:   o.ReplyPrefixes,
+		OpenCollections: o.OpenCollections,
 		Logger:          o.Logger,
 	}
 }

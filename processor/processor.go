@@ -161,7 +161,14 @@ func (p *Processor) RunAs(ctx context.Context, lease Lease) (err error) {
 		}
 		return err
 	}
-	s.start.Store(max(upTo, 1)) // a mirror may be empty
+	rule, err := s.ruleCollections(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	s.start.Store(max(upTo, rule, 1)) // a mirror may be empty
 	s.run(ctx, cancel)
 	cause := context.Cause(ctx)
 	if s.follower == nil && !errors.Is(cause, ErrNotOwner) && streams.AsRefusal(cause) == nil {
@@ -214,7 +221,7 @@ func (p *Processor) TakenOver() bool {
 func (p *Processor) Applying() error {
 	s := p.current()
 	switch behind, rebuilds := s.status.Lacks(s.start.Load()); {
-	case behind:
+	case behind, s.status.Configured.Load() < s.ruled.Load():
 		return errors.New("the log has not been applied yet")
 	case rebuilds:
 		return errors.New("the shard is being rebuilt")

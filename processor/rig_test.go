@@ -104,6 +104,7 @@ type rig struct {
 	redis  *redis.Client
 	reader *sink.Reader
 	opts   Options
+	closed bool              // a collection exists once it was configured; else a write makes it
 	clocks *shard.Clocks     // with which stamps are compared; nil for the usual ones
 	bounds *shard.Bounds     // of processors; nil for the usual ones
 	store  func(Store) Store // changes the store; nil if nothing does
@@ -184,6 +185,7 @@ func (r *rig) start(fault func(crash.Point) error) *process {
 func (r *rig) startOn(nc *nats.Conn, client *redis.Client, fault func(crash.Point) error) *process {
 	r.t.Helper()
 	opts := r.opts
+	opts.OpenCollections = !r.closed
 	opts.Logger = slog.New(slog.NewTextHandler(testWriter{r.t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	p, err := New(nc, client, opts)
 	if err != nil {

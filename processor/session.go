@@ -38,6 +38,7 @@ type session struct {
 	backlog *shard.Backlog
 	sizes   sizes
 	start   atomic.Uint64 // last sequence of the log when the shard was taken over
+	ruled   atomic.Uint64 // sequence of the rule of the collections, in the stream of configurations; see ruleCollections
 	wired   atomic.Bool
 	ended   atomic.Bool
 

@@ -114,7 +114,8 @@ func (ps *shards) get(ctx context.Context, p int, collection string, ids []strin
 	return found, nil
 }
 
-// Config reads a collection's configuration. In one that was never configured, TTL is off.
+// Config reads a collection's configuration. If that was never configured, the error is an [ErrNoCollection], unless
+// collections are open: then TTL is off.
 func (r *Reader) Config(ctx context.Context, collection string) (wire.Config, error) {
 	if err := wire.CheckCollection(collection); err != nil {
 		return wire.Config{}, err

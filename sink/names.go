@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	_ "embed" // the script
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -39,6 +40,13 @@ type names struct {
 	began  int64     // when the search began, by the first shard
 	found  time.Time // when it ended, by this process
 	sorted []string
+
+	near struct { // see nearest
+		sync.Mutex
+		of    *shards
+		found time.Time
+		names []string
+	}
 }
 
 // namesPosition is the end of a page of collections, in a continuation.
@@ -79,7 +87,7 @@ func (ps *shards) collectionNames(ctx context.Context, pos *namesPosition) (sort
 			which = append(which, "config")
 		}
 		for _, hash := range which {
-			some, now, err := ps.scanNames(ctx, p, hash)
+			some, now, err := ps.scanNames(ctx, p, hash, math.MaxInt)
 			if err != nil {
 				return err
 			}
@@ -103,10 +111,10 @@ func (ps *shards) collectionNames(ctx context.Context, pos *namesPosition) (sort
 	return sorted, nil
 }
 
-// scanNames returns the names in one hash of a shard, and when the scan began.
-func (ps *shards) scanNames(ctx context.Context, p int, hash string) (names []string, began int64, err error) {
+// scanNames returns the names in one hash of a shard, and when the scan began. It reads so many pages at most.
+func (ps *shards) scanNames(ctx context.Context, p int, hash string, pages int) (names []string, began int64, err error) {
 	k := ps.keys[p]
-	for cursor := "0"; ; {
+	for cursor := "0"; ; pages-- {
 		reply, _, now, err := ps.run(ctx, namesScript, p, []string{k.State(), k.Config()}, []any{hash, cursor, namesChunk})
 		if err != nil {
 			return nil, 0, err
@@ -115,7 +123,7 @@ func (ps *shards) scanNames(ctx context.Context, p int, hash string) (names []st
 			began = now
 		}
 		names = append(names, strings.Fields(reply.Str(namesFound))...)
-		if cursor = reply.Str(namesNext); cursor == "0" {
+		if cursor = reply.Str(namesNext); cursor == "0" || pages == 1 {
 			return names, began, nil
 		}
 	}

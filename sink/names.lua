@@ -1,5 +1,5 @@
 -- Scans the names of collections: of those that have documents, or of those that are
--- configured. It leaves out names with a dot, which clients cannot use.
+-- configured. It leaves out names with a dot or a dollar sign, which clients cannot use.
 --
 -- KEYS  1 state, 2 config
 -- ARGV  1 which names (state or config), 2 cursor, 3 how many fields to examine
@@ -16,7 +16,7 @@ local page = redis.call('HSCAN', key, cursor, 'MATCH', match, 'COUNT', count)
 local names, n = {}, 0
 for i = 1, #page[2], 2 do
 	local name = string.sub(page[2][i], skip + 1)
-	if not string.find(name, '.', 1, true) then
+	if not string.find(name, '.', 1, true) and not string.find(name, '$', 1, true) then
 		n = n + 1
 		names[n] = name
 	end

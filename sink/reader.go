@@ -16,6 +16,9 @@ import (
 var (
 	// ErrNotFound: the document does not exist, or it is expired.
 	ErrNotFound = errors.New("document not found")
+	// ErrNoCollection: the collection was never configured, or was dropped, and collections are not open. It is also
+	// an ErrNotFound.
+	ErrNoCollection = fmt.Errorf("%w: there is no such collection", ErrNotFound)
 	// ErrUnavailable: the shard is being rebuilt or was never initialised. Try again later.
 	ErrUnavailable = layout.ErrUnavailable
 	// ErrInvalidRequest: a limit, a continuation or a forecast is out of range.

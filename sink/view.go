@@ -48,7 +48,9 @@ func (ps *shards) ask(ctx context.Context, script *redis.Script, p int, collecti
 	if v.size.Documents() != strconv.FormatInt(v.documents, 10) {
 		return view{}, nil, ps.lostDocuments(p, collection)
 	}
-	v.config, err = ps.configs.Decode(v.raw)
+	if v.config, err = ps.configs.Decode(v.raw); err == nil && v.raw == "" {
+		err = ps.exists(ctx, p, collection)
+	}
 	return v, reply, err
 }
 

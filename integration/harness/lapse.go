@@ -59,6 +59,10 @@ func StartLapse(t testing.TB, natsURL, redis string, flags ...string) *Lapse {
 	return l
 }
 
+// ClosedCollections is a flag of tests in which a collection exists only once it was configured. Without it a write
+// makes a collection.
+const ClosedCollections = "--open-collections=false"
+
 // PrepareLapse makes `lapse serve` with --http-listen and these flags, and does not
 // start it.
 func PrepareLapse(t testing.TB, flags ...string) *Lapse {
@@ -67,6 +71,9 @@ func PrepareLapse(t testing.TB, flags ...string) *Lapse {
 	l.Process = newProcess(t, "lapse", programs.ToServe(t))
 	if slices.Contains(flags, "--nats") { // a test kills servers, and takes no power from them
 		flags = append([]string{"--nats-sync-interval", "always"}, flags...)
+	}
+	if !slices.Contains(flags, ClosedCollections) {
+		flags = append([]string{"--open-collections"}, flags...)
 	}
 	l.args = append([]string{"serve", "--http-listen", l.HTTP}, append(flags, asLapse(t, flags)...)...)
 	l.forbidden = []string{"WARNING: DATA RACE", "panic:", "fatal error:"}

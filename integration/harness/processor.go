@@ -24,7 +24,7 @@ type Processor struct {
 	err    error // the result of Run, once done is closed
 }
 
-// StartProcessor runs a processor until the test ends, and waits until it is ready. The
+// StartProcessor runs a processor until the test ends, and waits until it is ready. A write makes a collection. The
 // NATS URL and the Redis address may be those of a [Proxy].
 func StartProcessor(t testing.TB, natsURL, redis string, opts processor.Options) *Processor {
 	t.Helper()
@@ -33,8 +33,22 @@ func StartProcessor(t testing.TB, natsURL, redis string, opts processor.Options)
 	return p
 }
 
+// StartClosed is StartProcessor, but a collection exists only once it was configured.
+func StartClosed(t testing.TB, natsURL, redis string, opts processor.Options) *Processor {
+	t.Helper()
+	p := launch(t, natsURL, redis, opts)
+	p.WaitReady()
+	return p
+}
+
 // LaunchProcessor is StartProcessor, but does not wait.
 func LaunchProcessor(t testing.TB, natsURL, redis string, opts processor.Options) *Processor {
+	t.Helper()
+	opts.OpenCollections = true
+	return launch(t, natsURL, redis, opts)
+}
+
+func launch(t testing.TB, natsURL, redis string, opts processor.Options) *Processor {
 	t.Helper()
 	p := &Processor{NATS: Connect(t, natsURL, natsAsLapse()), Redis: redisAsLapse(t, redis), t: t, done: make(chan struct{})}
 	var err error

@@ -28,6 +28,7 @@ func (m *Model) write(msg Message, rest string) {
 	on := m.collections[collection].Default != 0
 	asked := m.askedOf(msg)
 	codes = append(append(codes, bodyFaults(wire.Op(op), id, msg.Data, on)...), asked.faults(m.collections[collection], m.now)...)
+	codes = append(codes, m.collectionFaults(msg, collection)...)
 	if len(codes) > 0 {
 		reject(codes...)
 		return
@@ -83,12 +84,8 @@ func (m *Model) write(msg Message, rest string) {
 	if deadline, _, ok := m.deadline(name, next); ok {
 		m.expect(name, next, deadline)
 		outcome.ExpiresAt = &deadline
-	} else if header(msg, "Lapse-Target") != "" {
-		outcome.Warning = "nothing is delivered" // and more
 	}
-	if seconds, ok := ttl(asked.ttl); !on && (!ok || seconds > 0 || asked.end != nil) {
-		outcome.Warning = "TTL is off in collection " + collection // and more
-	}
+	outcome.Warning = m.warning(msg, collection, asked, outcome)
 	m.Outcomes[msg.Seq] = outcome
 	m.change(m.collections[collection], Change{Name: name, Document: next, Seq: msg.Seq, At: m.now, Kind: map[bool]string{false: "created", true: "updated"}[exists], Touched: wire.Op(op) == wire.Touch, ExpiresAt: outcome.ExpiresAt})
 }
@@ -142,6 +139,16 @@ func unmet(op wire.Op, match string, old Document, exists bool) int {
 // records a rejection.
 func (m *Model) administer(msg Message, kind, collection string) {
 	codes := m.faults(msg, kind)
+	if kind == "config" && collection == "$collections" && len(codes) == 0 {
+		rule := strings.ReplaceAll(string(msg.Data), " ", "")
+		if rule != `{"open":true}` && rule != `{"open":false}` {
+			m.reject(msg, nil, msg.Subject, collection, wire.StatusBadRequest)
+			return
+		}
+		m.open = rule == `{"open":true}`
+		m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusOK, Etag: wire.Etag(cmp.Or(m.configured, msg.Seq)), Ts: m.now}
+		return
+	}
 	if wire.CheckCollection(collection) != nil {
 		codes = append(codes, wire.StatusBadRequest)
 	}
@@ -159,6 +166,9 @@ func (m *Model) administer(msg Message, kind, collection string) {
 		if current.Etag == 0 || match != "*" && match != current.Etag.String() {
 			codes = append(codes, wire.StatusPreconditionFailed)
 		}
+	}
+	if len(codes) == 0 && kind == "drop" && !m.exists(collection) {
+		codes = append(codes, wire.StatusNotFound)
 	}
 	if kind == "config" && len(codes) == 0 {
 		var ok bool
@@ -207,4 +217,29 @@ func (m *Model) administer(msg Message, kind, collection string) {
 		}
 	}
 	m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusOK, Etag: next.Etag, Ts: m.now}
+}
+
+// collectionFaults returns the codes for what the collection of a write does not allow.
+func (m *Model) collectionFaults(msg Message, collection string) (codes []int) {
+	if !m.exists(collection) {
+		codes = append(codes, wire.StatusNotFound)
+	}
+	if header(msg, "Lapse-Target") != "" && m.collections[collection].Default == 0 {
+		codes = append(codes, wire.StatusConflict)
+	}
+	return codes
+}
+
+// warning is the beginning of the warning in the outcome of a write, or a part of it; "" if it has none.
+func (m *Model) warning(msg Message, collection string, asked asked, outcome wire.Outcome) string {
+	seconds, ok := ttl(asked.ttl)
+	switch {
+	case m.collections[collection].Default == 0 && (!ok || seconds > 0 || asked.end != nil):
+		return "TTL is off in collection " + collection
+	case m.collections[collection].Etag == 0:
+		return "collection " + collection + " is not configured"
+	case outcome.ExpiresAt == nil && header(msg, "Lapse-Target") != "":
+		return "nothing is delivered"
+	}
+	return ""
 }

@@ -103,6 +103,7 @@ type Model struct {
 	docs        map[Name]Document
 	held        map[Name]Expiry // what has expired in a collection that is paused
 	collections map[string]Collection
+	open        bool      // every collection exists; else those that are configured
 	expire      agenda    // no document expires before its instant there
 	remind      agenda    // nor has a warning before its instant here
 	warned      wire.Time // the warnings up to this instant are recorded
@@ -308,6 +309,9 @@ func (m *Model) Live(at wire.Time) map[Name]Live {
 	}
 	return live
 }
+
+// exists reports whether a collection exists.
+func (m *Model) exists(collection string) bool { return m.open || m.collections[collection].Etag != 0 }
 
 // Config returns a collection's configuration.
 func (m *Model) Config(collection string) wire.Config {

@@ -19,7 +19,9 @@ type logbook struct {
 }
 
 func newLogbook(t *testing.T) *logbook {
-	return &logbook{t: t, m: NewModel(Settings{MaxBody: 1000, Created: 456})}
+	l := &logbook{t: t, m: NewModel(Settings{MaxBody: 1000, Created: 456})}
+	l.m.open = true
+	return l
 }
 
 // add appends a message and returns its sequence. subject has no prefix; headers are

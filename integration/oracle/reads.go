@@ -33,6 +33,10 @@ func (m *Model) CompareReads(ctx context.Context, reads readers.Reads, now func(
 	close(work)
 	workers.Wait()
 	for _, collection := range m.Collections() {
+		if !m.exists(collection) {
+			c.absent(ctx, collection)
+			continue
+		}
 		c.list(ctx, collection)
 		c.expiring(ctx, collection)
 		c.count(ctx, collection)
@@ -61,8 +65,22 @@ func (c *comparison) add(kind Kind, format string, args ...any) {
 // still reports whether a document that was live at the start is live now.
 func (c *comparison) still(live Live) bool { return live.ExpiresAt == nil || *live.ExpiresAt > c.now() }
 
+// absent compares what is read of a collection that does not exist.
+func (c *comparison) absent(ctx context.Context, collection string) {
+	_, listed := c.reads.List(ctx, collection)
+	_, expiring := c.reads.Expiring(ctx, collection)
+	_, counted := c.reads.Count(ctx, collection)
+	_, config := c.reads.Config(ctx, collection)
+	for what, err := range map[string]error{"list": listed, byDeadline: expiring, "count": counted, "config": config} {
+		if !errors.Is(err, sink.ErrNotFound) {
+			c.add(Unexpected, "%s %s: %v, want an error, as the collection does not exist", what, collection, err)
+		}
+	}
+}
+
 func (c *comparison) get(ctx context.Context, name Name) {
 	want, live := c.live[name]
+	live = live && c.m.exists(name.Collection)
 	began := c.now()
 	got, err := c.reads.Get(ctx, name.Collection, name.ID)
 	switch {

@@ -46,6 +46,7 @@ func join(models []*Model) *Model {
 		return models[0]
 	}
 	all := NewModel(models[0].set)
+	all.open = models[0].open
 	all.now, all.collections = math.MaxInt64, models[0].collections
 	for _, m := range models {
 		maps.Copy(all.docs, m.docs)

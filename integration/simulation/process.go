@@ -86,7 +86,7 @@ func (p *process) run(ctx context.Context) error {
 	p.nc = nc
 	p.mu.Unlock()
 	w := p.world
-	proc, err := processor.NewWith(nc, remote{p, p.site.redis}, processor.Options{Follow: p.follows(), Prefix: wire.DefaultPrefix, Objects: objects{p}, Replicas: w.plan.Replicas, DuplicateWindow: &w.plan.Window, SyncInterval: &w.plan.Sync, ReadAhead: w.plan.ReadAhead, Logger: w.trace.Logger(p.name)})
+	proc, err := processor.NewWith(nc, remote{p, p.site.redis}, processor.Options{OpenCollections: true, Follow: p.follows(), Prefix: wire.DefaultPrefix, Objects: objects{p}, Replicas: w.plan.Replicas, DuplicateWindow: &w.plan.Window, SyncInterval: &w.plan.Sync, ReadAhead: w.plan.ReadAhead, Logger: w.trace.Logger(p.name)})
 	if err != nil {
 		return err
 	}

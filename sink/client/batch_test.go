@@ -339,7 +339,7 @@ func TestBatchIsDenied(t *testing.T) {
 // found among others.
 func TestBatch(t *testing.T) {
 	t.Parallel()
-	l := clienttest.Start(t)
+	l := clienttest.Start(t, clienttest.OpenCollections)
 	orders, err := client.Open[Order](l.Client(), "orders")
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ type counter struct {
 // watched opens a collection with changes, in a lapse of its own.
 func watched(t *testing.T) (*clienttest.Lapse, *client.Collection[counter]) {
 	t.Helper()
-	l := clienttest.Start(t)
+	l := clienttest.Start(t, clienttest.OpenCollections)
 	all, err := client.Open[counter](l.Client(), "all")
 	if err != nil {
 		t.Fatal(err)

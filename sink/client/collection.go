@@ -56,7 +56,7 @@ func newWritten(r Result, err error) (Written, error) {
 	case err != nil:
 		return w, err
 	case o.Status >= wire.StatusBadRequest:
-		return w, &RejectedError{Code: o.Status, Reason: o.Error, Seq: r.Seq}
+		return w, &RejectedError{Code: o.Status, Reason: o.Error, Seq: r.Seq, Kind: o.Reason}
 	}
 	w.Created, w.Etag = o.Status == wire.StatusCreated, o.Etag
 	if o.Ts != 0 {

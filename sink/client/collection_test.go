@@ -18,7 +18,7 @@ import (
 // open opens a collection on a lapse of the test's own.
 func open[T any](t *testing.T, name string) (*clienttest.Lapse, *client.Collection[T]) {
 	t.Helper()
-	l := clienttest.Start(t)
+	l := clienttest.Start(t, clienttest.OpenCollections)
 	o, err := client.Open[T](l.Client(), name)
 	if err != nil {
 		t.Fatal(err)
@@ -31,6 +31,12 @@ func TestWarning(t *testing.T) {
 	t.Parallel()
 	_, fresh := open[Order](t, "fresh")
 	ctx := t.Context()
+	if w, err := fresh.Upsert(ctx, "1", Order{}); err != nil || !strings.HasPrefix(w.Warning, "collection fresh is not configured") {
+		t.Errorf("where the write makes the collection: %+v, %v", w, err)
+	}
+	if _, err := fresh.Configure(ctx, client.Config{}); err != nil {
+		t.Fatal(err)
+	}
 	if w, err := fresh.Upsert(ctx, "1", Order{}); err != nil || w.Warning != "" {
 		t.Errorf("without a TTL: %+v, %v", w, err)
 	}

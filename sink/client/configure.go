@@ -108,7 +108,7 @@ func (o *Collection[T]) send(ctx context.Context, subject string, body []byte, o
 	return w, o.wrap("", err)
 }
 
-// Config reads the configuration. A collection that was never configured has TTL off.
+// Config reads the configuration. If the collection does not exist, the error is [ErrNoCollection].
 func (o *Collection[T]) Config(ctx context.Context) (Config, error) {
 	found, err := o.c.Config(ctx, o.name)
 	if err != nil {

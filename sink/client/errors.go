@@ -11,6 +11,9 @@ import (
 var (
 	// ErrNotFound: the document does not exist, or has expired.
 	ErrNotFound = errors.New("not found")
+	// ErrNoCollection: the collection does not exist. It was never configured, or was dropped. It is also an
+	// ErrNotFound.
+	ErrNoCollection = errors.New("no such collection")
 	// ErrExists: the document to be created exists.
 	ErrExists = errors.New("exists")
 	// ErrPrecondition: the document, or the configuration, does not have the etag of [IfMatch].
@@ -51,6 +54,7 @@ type RejectedError struct {
 	Code   int    // wire.StatusBadRequest and so on
 	Reason string // what was wrong and what is allowed
 	Seq    uint64 // of the message in the log; 0 if that is not known
+	Kind   string // of the reason, for programs: wire.ReasonNoCollection, wire.ReasonUndeliverable, or ""
 }
 
 func (e *RejectedError) Error() string { return fmt.Sprintf("%d: %s", e.Code, e.Reason) }
@@ -62,8 +66,10 @@ func (e *RejectedError) Is(target error) bool {
 		return true
 	case ErrNotFound:
 		return e.Code == wire.StatusNotFound
+	case ErrNoCollection:
+		return e.Kind == wire.ReasonNoCollection
 	case ErrExists:
-		return e.Code == wire.StatusConflict
+		return e.Code == wire.StatusConflict && e.Kind == ""
 	case ErrPrecondition:
 		return e.Code == wire.StatusPreconditionFailed
 	}
@@ -74,13 +80,14 @@ func (e *RejectedError) Is(target error) bool {
 type ReadError struct {
 	Code int // wire.StatusNotFound and so on
 	Text string
+	Kind string // of the reason, for programs: wire.ReasonNoCollection, or ""
 }
 
 func (e *ReadError) Error() string { return fmt.Sprintf("%d: %s", e.Code, e.Text) }
 
 // Is reports whether the code is that of an error of this package.
 func (e *ReadError) Is(target error) bool {
-	return target == ErrNotFound && e.Code == wire.StatusNotFound || target == ErrUnavailable && e.Code == wire.StatusUnavailable
+	return target == ErrNoCollection && e.Kind == wire.ReasonNoCollection || target == ErrNotFound && e.Code == wire.StatusNotFound || target == ErrUnavailable && e.Code == wire.StatusUnavailable
 }
 
 // invalidError is an ErrInvalid with a text.

@@ -22,7 +22,7 @@ type Order struct {
 //
 //	c, err := client.Connect(client.Options{Server: "nats://127.0.0.1:4222"})
 func startLapse() (l *clienttest.Lapse, c *client.Client) {
-	l, err := clienttest.New()
+	l, err := clienttest.New(clienttest.OpenCollections)
 	check(err)
 	return l, l.Client()
 }

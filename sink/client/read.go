@@ -116,7 +116,7 @@ func (c *Client) request(ctx context.Context, subject string, body []byte) (*nat
 		if err != nil {
 			n = wire.StatusInternal
 		}
-		return nil, &ReadError{Code: n, Text: msg.Header.Get(micro.ErrorHeader)}
+		return nil, &ReadError{Code: n, Text: msg.Header.Get(micro.ErrorHeader), Kind: msg.Header.Get(wire.HeaderReason)}
 	}
 	return msg, nil
 }

@@ -47,7 +47,7 @@ func beside() string {
 // the target or the time.
 func TestG3_OnDue(t *testing.T) {
 	t.Parallel()
-	l := clienttest.Start(t)
+	l := clienttest.Start(t, clienttest.OpenCollections)
 	ctx, stop := context.WithTimeout(t.Context(), limit)
 	defer stop()
 	mail, foreign := openOn(t, l, "mail"), openOn(t, l, "foreign")
@@ -149,14 +149,22 @@ func testDueNames(t *testing.T, mail, foreign *client.Collection[Order]) {
 	wantError(t, err, `filter "mail.*x" of targets is not valid`)
 }
 
-// TestSchedule: what cannot be delivered is an error, or a warning where a configuration mends it.
+// TestSchedule: what cannot be delivered is an error.
 func TestSchedule(t *testing.T) {
 	t.Parallel()
 	l, fresh := open[Order](t, "fresh")
 	ctx, at := t.Context(), l.Now().Add(time.Hour)
 	m, err := fresh.Schedule(ctx, "a", at, Order{})
-	if err != nil || !m.ExpiresAt.IsZero() || m.Warning == "" {
-		t.Errorf("where TTL is off: %+v, %v; want a warning", m, err)
+	wantIs(t, err, client.ErrRejected)
+	wantError(t, err, "nothing can ever be delivered to a")
+	if errors.Is(err, client.ErrExists) {
+		t.Errorf("where TTL is off: %v", err)
+	}
+	if _, err := fresh.Configure(ctx, client.Config{DefaultTTL: client.Never}); err != nil {
+		t.Fatal(err)
+	}
+	if m, err = fresh.Schedule(ctx, "a", at, Order{}); err != nil || m.ExpiresAt.IsZero() {
+		t.Errorf("where TTL is on: %+v, %v", m, err)
 	}
 	_, err = openOn(t, l, "on").Schedule(ctx, "a", l.Now().Add(-time.Hour), Order{})
 	wantIs(t, err, client.ErrRejected)
@@ -191,7 +199,7 @@ func TestSchedule(t *testing.T) {
 // asks for.
 func TestWatchDue(t *testing.T) {
 	t.Parallel()
-	l := clienttest.Start(t)
+	l := clienttest.Start(t, clienttest.OpenCollections)
 	mail, foreign := openOn(t, l, "mail"), openOn(t, l, "foreign")
 	at := l.Now().Add(time.Hour)
 	for i, c := range []struct {

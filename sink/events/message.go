@@ -173,6 +173,7 @@ type Rejection struct {
 	Ts      int64  // stamp of the original, Unix milliseconds; 0 if it is not known
 	Code    int
 	Error   string
+	Reason  string // for programs; "" if there is none
 	Body    []byte // of the original
 	Trace   string // of the original
 }
@@ -197,6 +198,9 @@ func Rejected(source Source, r Rejection) Message {
 	}
 	if r.Trace != "" {
 		m.Header[wire.HeaderTrace] = []string{r.Trace}
+	}
+	if r.Reason != "" {
+		m.Header[wire.HeaderReason] = []string{r.Reason}
 	}
 	return Message{m, Key{Kind: keyRejected, Seq: r.Seq}}
 }

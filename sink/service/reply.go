@@ -40,25 +40,30 @@ func EncodePage(page sink.Page) []byte {
 
 // failure is the answer to a request that failed.
 type failure struct {
-	code int
-	text string
+	code   int
+	text   string
+	reason string // for programs; "" if there is none
 }
 
 func (f *failure) Error() string { return f.text }
 
 func (f *failure) message(subject string) *nats.Msg {
-	return &nats.Msg{Subject: subject, Header: nats.Header{
+	m := &nats.Msg{Subject: subject, Header: nats.Header{
 		micro.ErrorCodeHeader: {strconv.Itoa(f.code)},
 		micro.ErrorHeader:     {f.text},
 	}}
+	if f.reason != "" {
+		m.Header[wire.HeaderReason] = []string{f.reason}
+	}
+	return m
 }
 
 func badRequest(format string, args ...any) error {
-	return &failure{wire.StatusBadRequest, fmt.Sprintf(format, args...)}
+	return &failure{code: wire.StatusBadRequest, text: fmt.Sprintf(format, args...)}
 }
 
 func tooLarge(reply *nats.Msg, most int64) error {
-	return &failure{wire.StatusTooLarge, fmt.Sprintf("the answer is %d bytes long, and the NATS server's maximum payload is %d: raise max_payload, or read Redis directly", len(reply.Data), most)}
+	return &failure{code: wire.StatusTooLarge, text: fmt.Sprintf("the answer is %d bytes long, and the NATS server's maximum payload is %d: raise max_payload, or read Redis directly", len(reply.Data), most)}
 }
 
 // failureOf is the answer for an error.
@@ -71,7 +76,7 @@ func (s *Service) failureOf(err error) *failure {
 	if code >= wire.StatusInternal && s.ctx.Err() != nil {
 		text, code = "this process is stopping: try again", wire.StatusUnavailable
 	}
-	return &failure{code, text}
+	return &failure{code, text, ReasonOf(err)}
 }
 
 // StatusOf is the code and the sentence with which lapse answers an error of a [Reader].
@@ -90,6 +95,14 @@ func StatusOf(err error) (code int, text string) {
 	default:
 		return wire.StatusInternal, err.Error()
 	}
+}
+
+// ReasonOf is the reason of an error of a [Reader] for programs; "" if there is none.
+func ReasonOf(err error) string {
+	if errors.Is(err, sink.ErrNoCollection) {
+		return wire.ReasonNoCollection
+	}
+	return ""
 }
 
 func isTimeout(err error) bool {

@@ -172,6 +172,8 @@ type Outcome struct {
 	Ts        Time   `json:"ts,omitzero"`
 	ExpiresAt *Time  `json:"expiresAt,omitempty"` // absent if it never expires
 	Error     string `json:"error,omitempty"`
+	// Reason is why it took no effect, for programs: [ReasonNoCollection], [ReasonUndeliverable], or none.
+	Reason string `json:"reason,omitempty"`
 	// Warning, of a write that took effect, is what will not do what its author may think.
 	Warning string `json:"warning,omitempty"`
 }

@@ -15,25 +15,27 @@ import (
 
 // Codes of problems. Each is for programs: the detail is for people.
 const (
-	Invalid            = "invalid"             // 400: the request is wrong
-	TokenRequired      = "token-required"      // 401: no token, or one that is not known
-	NotAllowed         = "not-allowed"         // 403: the token does not allow this
-	CrossOrigin        = "cross-origin"        // 403: a page of another site sent this
-	NotFound           = "not-found"           // 404: no such document, or it has expired
-	NoSuchRoute        = "no-such-route"       // 404: no such path
-	MethodNotAllowed   = "method-not-allowed"  // 405
-	RequestTimeout     = "request-timeout"     // 408: the body did not come in time
-	Conflict           = "conflict"            // 409
-	PreconditionFailed = "precondition-failed" // 412: If-Match, or If-None-Match
-	TooLarge           = "too-large"           // 413
-	MediaType          = "media-type"          // 415
-	WrongHost          = "wrong-host"          // 421: a host that is not this machine
-	OtherRegion        = "other-region"        // 421: this region follows another one, which takes the writes
-	KeyUsed            = "key-used"            // 422: the Idempotency-Key belongs to another request
-	Internal           = "internal"            // 500
-	Unavailable        = "unavailable"         // 503: lapse or one of its servers does not answer
-	TooMany            = "too-many-"           // 503: a limit of this process; its name follows
-	OutcomeUnknown     = "outcome-unknown"     // 504: the write may have taken effect, or may still do so
+	Invalid            = "invalid"                // 400: the request is wrong
+	TokenRequired      = "token-required"         // 401: no token, or one that is not known
+	NotAllowed         = "not-allowed"            // 403: the token does not allow this
+	CrossOrigin        = "cross-origin"           // 403: a page of another site sent this
+	NotFound           = "not-found"              // 404: no such document, or it has expired
+	NoCollection       = wire.ReasonNoCollection  // 404: no such collection: it was never configured, or was dropped
+	NoSuchRoute        = "no-such-route"          // 404: no such path
+	MethodNotAllowed   = "method-not-allowed"     // 405
+	RequestTimeout     = "request-timeout"        // 408: the body did not come in time
+	Conflict           = "conflict"               // 409
+	Undeliverable      = wire.ReasonUndeliverable // 409: a message to a target, and TTL is off in the collection
+	PreconditionFailed = "precondition-failed"    // 412: If-Match, or If-None-Match
+	TooLarge           = "too-large"              // 413
+	MediaType          = "media-type"             // 415
+	WrongHost          = "wrong-host"             // 421: a host that is not this machine
+	OtherRegion        = "other-region"           // 421: this region follows another one, which takes the writes
+	KeyUsed            = "key-used"               // 422: the Idempotency-Key belongs to another request
+	Internal           = "internal"               // 500
+	Unavailable        = "unavailable"            // 503: lapse or one of its servers does not answer
+	TooMany            = "too-many-"              // 503: a limit of this process; its name follows
+	OutcomeUnknown     = "outcome-unknown"        // 504: the write may have taken effect, or may still do so
 )
 
 // retryAfter is the header of every 503, in seconds.
@@ -81,13 +83,21 @@ func codeOf(status int) string {
 // OfOutcome is the answer to a write that lapse has rejected. The reason names the header of HTTP,
 // and not that of the message.
 func OfOutcome(o wire.Outcome) *Problem {
-	return NewProblem(o.Status, codeOf(o.Status), "%s", strings.ReplaceAll(o.Error, "header "+wire.HeaderIfMatch, "header If-Match"))
+	code := codeOf(o.Status)
+	if o.Reason != "" {
+		code = o.Reason
+	}
+	return NewProblem(o.Status, code, "%s", strings.ReplaceAll(o.Error, "header "+wire.HeaderIfMatch, "header If-Match"))
 }
 
 // OfRead is the answer to a read that failed.
 func OfRead(err error) error {
 	status, text := service.StatusOf(err)
-	return NewProblem(status, codeOf(status), "%s", text)
+	code := codeOf(status)
+	if reason := service.ReasonOf(err); reason != "" {
+		code = reason
+	}
+	return NewProblem(status, code, "%s", text)
 }
 
 // OfWrite is the answer to a write that has no outcome: an error of package client, or one that

@@ -121,6 +121,9 @@ func (c *Config) confirm(ctx context.Context, conn *client.Client, streams outpu
 	}
 	return c.ask(ctx, streams, func() (string, error) {
 		reply, err := c.forecast(ctx, conn, wire.Config{})
+		if errors.Is(err, client.ErrNoCollection) {
+			return "", nil
+		}
 		if err != nil || reply.AtOnce == nil || *reply.AtOnce == 0 {
 			return "", err
 		}
@@ -196,7 +199,7 @@ func (c *Config) showAll(ctx context.Context, conn *client.Client, streams outpu
 func (c *Config) change(ctx context.Context, conn *client.Client, prefix wire.Prefix, streams output.Streams) error {
 	const attempts = 5
 	for attempt := 1; ; attempt++ {
-		config, err := conn.Config(ctx, c.Collection)
+		config, err := configOf(ctx, conn, c.Collection)
 		if err != nil {
 			return fmt.Errorf("%s: read the configuration in order to change it: %w", c.Collection, err)
 		}
@@ -282,7 +285,7 @@ func (c *Config) forecast(ctx context.Context, conn *client.Client, limits wire.
 func (c *Config) dryRun(ctx context.Context, conn *client.Client, streams output.Streams) error {
 	var limits wire.Config
 	if c.MinTTL != nil || c.MaxTTL != nil {
-		config, err := conn.Config(ctx, c.Collection)
+		config, err := configOf(ctx, conn, c.Collection)
 		if err != nil {
 			return err
 		}

@@ -2,9 +2,8 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/client"
@@ -14,9 +13,21 @@ import (
 // mostPages bounds how many collections an error looks at.
 const mostPages = 10
 
+// configOf reads the configuration of a collection, which a change of it makes if it does not exist.
+func configOf(ctx context.Context, conn *client.Client, collection string) (wire.Config, error) {
+	config, err := conn.Config(ctx, collection)
+	if errors.Is(err, client.ErrNoCollection) {
+		return wire.Config{IndexingMode: wire.Consistent}, nil
+	}
+	return config, err
+}
+
 // exists reports whether a collection is configured or holds documents.
 func exists(ctx context.Context, conn *client.Client, collection string) (bool, error) {
 	config, err := conn.Config(ctx, collection)
+	if errors.Is(err, client.ErrNoCollection) {
+		return false, nil
+	}
 	if err != nil {
 		return false, err
 	}
@@ -27,7 +38,8 @@ func exists(ctx context.Context, conn *client.Client, collection string) (bool, 
 	return count.Live+count.Expired > 0, err
 }
 
-// checkExists returns an error if there is no such collection: its name may be misspelt. A user who
+// checkExists returns an error if there is no such collection: its name may be misspelt. Where collections are open,
+// a read of one that does not exist is empty and no error. A user who
 // may not read what it takes to know gets no error.
 func checkExists(ctx context.Context, conn *client.Client, collection string) error {
 	if there, err := exists(ctx, conn, collection); there || err != nil {
@@ -53,43 +65,9 @@ func checkExists(ctx context.Context, conn *client.Client, collection string) er
 // didYouMean names what is nearest to a name that does not exist, or begins with it; "" if nothing is
 // near.
 func didYouMean(name string, names []string) string {
-	nearest, least := "", min(max(1, len(name)/3), len(name)-1)
-	for _, one := range slices.Sorted(slices.Values(names)) {
-		n := distance(strings.ToLower(name), strings.ToLower(one))
-		if name != "" && strings.HasPrefix(strings.ToLower(one), strings.ToLower(name)) {
-			n = min(n, 1, least)
-		}
-		if n < least || n == least && (nearest == "" || len(one) < len(nearest)) {
-			nearest, least = one, n
-		}
-	}
+	nearest := wire.Nearest(name, names)
 	if nearest == "" {
 		return ""
 	}
 	return fmt.Sprintf(": did you mean %s?", output.Name(nearest))
-}
-
-// distance is how many characters it takes to change, insert or remove, or to swap with the next, to
-// make a name of another.
-func distance(a, b string) int {
-	s, t := []rune(a), []rune(b)
-	rows := make([][]int, len(s)+1)
-	for i := range rows {
-		rows[i] = make([]int, len(t)+1)
-		for j := range rows[i] {
-			switch {
-			case i == 0 || j == 0:
-				rows[i][j] = i + j
-				continue
-			case s[i-1] == t[j-1]:
-				rows[i][j] = rows[i-1][j-1]
-			default:
-				rows[i][j] = 1 + min(rows[i-1][j], rows[i][j-1], rows[i-1][j-1])
-			}
-			if i > 1 && j > 1 && s[i-1] == t[j-2] && s[i-2] == t[j-1] {
-				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
-			}
-		}
-	}
-	return rows[len(s)][len(t)]
 }

@@ -68,6 +68,7 @@ type LogFlags struct {
 	EventsMaxBytes  *Size    `env:"LAPSE_EVENTS_MAX_BYTES" group:"log" placeholder:"SIZE" help:"How large the stream of events may grow, such as 10GiB; the oldest events go first (4GiB when lapse creates the stream; less, or no limit, where NATS has no room for that)."`
 	DuplicateWindow *Period  `env:"LAPSE_DUPLICATE_WINDOW" group:"log" placeholder:"TIME" help:"How long the log remembers the ids of messages, to drop duplicates (2m)."`
 	ReplyPrefix     []string `env:"LAPSE_REPLY_PREFIX" group:"log" placeholder:"SUBJECT" help:"Inbox prefix, such as _INBOX_acme, to which lapse may send outcomes besides _INBOX. For several, repeat the flag or separate them by commas."`
+	OpenCollections bool     `env:"LAPSE_OPEN_COLLECTIONS" group:"log" help:"Let a write make a collection that was never configured, with TTL off: a misspelt name then keeps documents for ever. Without it such a write is refused with 404."`
 }
 
 // RegionFlags are about other regions.
@@ -142,7 +143,7 @@ func (c *serveCommand) Run(ctx context.Context, parsed *kong.Context, streams ou
 			LogMaxAge: (*time.Duration)(c.LogMaxAge), LogMaxBytes: (*int64)(c.LogMaxBytes),
 			EventsMaxAge: (*time.Duration)(c.EventsMaxAge), EventsMaxBytes: (*int64)(c.EventsMaxBytes), DuplicateWindow: (*time.Duration)(c.DuplicateWindow),
 			ForgetWithin: time.Duration(c.ForgetWithin), SyncInterval: c.syncInterval(),
-			ReplyPrefixes: c.ReplyPrefix, Readers: c.Readers,
+			ReplyPrefixes: c.ReplyPrefix, OpenCollections: c.OpenCollections, Readers: c.Readers,
 			MaxClockLead: time.Duration(c.MaxClockLead),
 		},
 	})

@@ -39,7 +39,7 @@ func start(t testing.TB, set ...func(*serve.Options)) *rig {
 		NATSListen: "127.0.0.1:0", HTTP: web.Options{Listen: "127.0.0.1:0"},
 		NATSSync: time.Second, Data: t.TempDir(), ReadyFile: ready,
 	}
-	opts.Processor.Prefix = wire.DefaultPrefix
+	opts.Processor.Prefix, opts.Processor.OpenCollections = wire.DefaultPrefix, true
 	for _, f := range set {
 		f(&opts)
 	}

@@ -218,6 +218,12 @@ func (a *API) handle(r route, w *recorder, req *http.Request) (err error) {
 			return access.BadRequest("%s", err)
 		}
 	}
+	defer func() {
+		var p *access.Problem
+		if errors.As(err, &p) && p.Code == access.NoCollection && !call.grant.All() {
+			p.Detail = wire.WithoutNearest(p.Detail) // the token may not know the other collections
+		}
+	}()
 	if r.kind == writes || r.kind == imports {
 		if err := a.misdirected(call); err != nil {
 			return err

@@ -97,6 +97,9 @@ func patchConfig(a *API, w http.ResponseWriter, r *request) error {
 	}
 	for try := 1; ; try++ {
 		config, err := a.opts.Reader.Config(r.Context(), r.collection)
+		if errors.Is(err, sink.ErrNoCollection) {
+			config, err = wire.Config{IndexingMode: wire.Consistent}, nil // the change makes it
+		}
 		if err != nil {
 			return access.OfRead(err)
 		}
@@ -153,6 +156,8 @@ func (a *API) exists(r *request) (bool, error) {
 	defer cancel()
 	config, err := a.opts.Reader.Config(ctx, r.collection)
 	switch {
+	case errors.Is(err, sink.ErrNoCollection):
+		return false, nil
 	case err != nil:
 		return false, err
 	case config.Etag != 0, config.DefaultTTL != nil, config.IndexingMode != wire.Consistent:
@@ -196,7 +201,7 @@ func (a *API) dropNothing(w http.ResponseWriter, r *request, m client.Message) e
 			return err
 		}
 	}
-	return access.NewProblem(http.StatusNotFound, access.NotFound, "collection %s does not exist: there is nothing to drop", r.collection)
+	return access.NewProblem(http.StatusNotFound, access.NoCollection, "collection %s does not exist: there is nothing to drop", r.collection)
 }
 
 func countDocuments(a *API, w http.ResponseWriter, r *request) error {

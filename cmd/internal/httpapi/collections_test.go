@@ -46,7 +46,7 @@ func TestDropOfNothing(t *testing.T) {
 	gone := func() {
 		t.Helper()
 		for _, headers := range [][]string{nil, {"If-Match", "*"}, {"If-Match", `"7"`}, {"Idempotency-Key", rand.Text()}, {"Idempotency-Key", rand.Text(), "If-Match", `"7"`}} {
-			r.do("DELETE", path, "", headers...).want(t, 404, `"code":"not-found"`, text)
+			r.do("DELETE", path, "", headers...).want(t, 404, `"code":"no-collection"`, text)
 		}
 	}
 	gone()

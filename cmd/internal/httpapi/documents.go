@@ -213,7 +213,7 @@ func putDocument(a *API, w http.ResponseWriter, r *request) error {
 	switch {
 	case !errors.As(err, &p):
 		return err
-	case create && p.Status == http.StatusConflict, ifMatch != "" && p.Status == http.StatusNotFound:
+	case create && p.Code == access.Conflict, ifMatch != "" && p.Status == http.StatusNotFound:
 		// Without its condition the request would have succeeded (RFC 9110, section 13.2.1).
 		return access.NewProblem(http.StatusPreconditionFailed, access.PreconditionFailed, "%s", p.Detail)
 	}

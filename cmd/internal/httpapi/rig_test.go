@@ -44,7 +44,7 @@ func start(t testing.TB, set ...func(*serve.Options)) *rig {
 		NATSListen: "127.0.0.1:0", RedisListen: "127.0.0.1:0", HTTP: web.Options{Listen: "127.0.0.1:0"},
 		NATSSync: time.Second, Data: t.TempDir(), ReadyFile: ready,
 	}
-	opts.Processor.Prefix = "lapse"
+	opts.Processor.Prefix, opts.Processor.OpenCollections = "lapse", true // a write makes a collection
 	for _, f := range set {
 		f(&opts)
 	}

@@ -31,7 +31,7 @@ func options(t *testing.T) Options {
 		Logger:     slog.New(slog.NewTextHandler(t.Output(), nil)),
 		NATSListen: "127.0.0.1:0", HTTP: web.Options{Listen: "127.0.0.1:0"},
 		NATSSync: time.Second, Data: t.TempDir(),
-		Processor: processor.Options{Prefix: wire.DefaultPrefix},
+		Processor: processor.Options{Prefix: wire.DefaultPrefix, OpenCollections: true},
 	}
 }
 

@@ -40,7 +40,7 @@ func serveLapse(t *testing.T) *lapse {
 	go func() {
 		l.ended <- serve.Run(running, serve.Options{
 			Version: "1.2.3", Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), NATSListen: "127.0.0.1:0", HTTP: web.Options{Listen: "127.0.0.1:0"},
-			NATSSync: time.Second, Data: t.TempDir(), ReadyFile: ready, Processor: processor.Options{Prefix: wire.DefaultPrefix},
+			NATSSync: time.Second, Data: t.TempDir(), ReadyFile: ready, Processor: processor.Options{Prefix: wire.DefaultPrefix, OpenCollections: true},
 		})
 	}()
 	t.Cleanup(l.end)

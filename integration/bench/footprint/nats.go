@@ -207,7 +207,7 @@ func (r *natsRig) cameAndWent(ctx context.Context) error {
 	client := redis.NewClient(&redis.Options{Dialer: store.Dial, MaxRetries: -1, ContextTimeoutEnabled: true})
 	defer func() { _ = client.Close() }()
 	ids := window
-	p, err := processor.New(s.nc, client, processor.Options{DuplicateWindow: &ids})
+	p, err := processor.New(s.nc, client, processor.Options{OpenCollections: true, DuplicateWindow: &ids})
 	if err != nil {
 		return err
 	}

@@ -152,7 +152,7 @@ func TestChangesAreConfigured(t *testing.T) {
 	for i, body := range []string{`{"changes":true}`, `{"changes":true,"defaultTtl":5}`, `{"changes":false}`, `{"changes":true}`, `{}`} {
 		seq := uint64(i + 1)
 		var r *Refusal
-		if c, r = Configured(c, decoder.Decode("lapse.config.c", nil, []byte(body), Position{Seq: seq, Time: 1000}), 1000); r != nil {
+		if c, r = Configured(c, decoder.Decode("lapse.config.c", nil, []byte(body), Position{Seq: seq, Time: 1000}), 1000, oneConfig{}); r != nil {
 			t.Fatal(r)
 		}
 		again, err := store.DecodeConfig(c.Encode())

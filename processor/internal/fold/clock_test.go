@@ -310,7 +310,7 @@ func TestWarningsCountSince(t *testing.T) {
 	for i, body := range []string{`{"warnBefore":[60]}`, `{"warnBefore":[300,60],"slideOnRead":true}`, `{"warnBefore":[]}`, `{"defaultTtl":5,"warnBefore":[60],"eventBody":false}`} {
 		seq := uint64(i + 1)
 		var r *Refusal
-		if c, r = Configured(c, decoder.Decode("lapse.config.c", nil, []byte(body), Position{Seq: seq, Time: 1000 * int64(seq)}), 1000*int64(seq)); r != nil {
+		if c, r = Configured(c, decoder.Decode("lapse.config.c", nil, []byte(body), Position{Seq: seq, Time: 1000 * int64(seq)}), 1000*int64(seq), oneConfig{}); r != nil {
 			t.Fatal(r)
 		}
 		again, err := store.DecodeConfig(c.Encode())

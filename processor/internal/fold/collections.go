@@ -30,17 +30,19 @@ import (
 // own, until the events are published of its documents that had expired before the drop.
 // Every change of a collection goes through the methods here, which keep K1 to K4.
 type Collections struct {
-	all       map[string]*Collection
-	byDue     dueHeap
-	byWarning dueHeap
-	warned    int64 // log time of the checkpoint
-	long      map[*Collection]struct{}
-	draining  ring
-	unsettled ring
-	verifying ring // all of them
-	Older     map[string][]string
-	paused    int // collections that are paused
-	visited   int // entries read or moved so far, which a test compares with the steps
+	all            map[string]*Collection
+	byDue          dueHeap
+	byWarning      dueHeap
+	warned         int64 // log time of the checkpoint
+	long           map[*Collection]struct{}
+	draining       ring
+	unsettled      ring
+	verifying      ring // all of them
+	Older          map[string][]string
+	paused         int // collections that are paused
+	lacksBeginning bool
+	near           map[string]string // see Nearest
+	visited        int               // entries read or moved so far, which a test compares with the steps
 }
 
 // MaxEpochs is the number of epochs that a collection has at most, unless some of its
@@ -150,6 +152,7 @@ func (s *Collections) Remove(name string) {
 	}
 	s.countPaused(c, -1)
 	delete(s.all, name)
+	s.near = nil
 	s.byDue.remove(c)
 	s.byWarning.remove(c)
 	delete(s.long, c)
@@ -193,6 +196,9 @@ func (c *Collection) Settled(queue *DueQueue) *store.Config {
 // Configure gives a collection a configuration.
 func (s *Collections) Configure(c *Collection, config store.Config) {
 	s.countPaused(c, -1)
+	if !c.stored {
+		s.near = nil
+	}
 	c.Config, c.stored = config, true
 	s.countPaused(c, 1)
 	c.nextBands = c.nextBands[:min(len(c.nextBands), len(config.Bands))]

@@ -26,7 +26,7 @@ func (d *Decision) Answer(m *Message, rejected *Refusal) {
 // or drops the collection; or why the message takes no effect. The order of its checks is
 // that of a write. Every shard comes to the same result: that depends on the message
 // and on the present configuration, and not on how much of its history is left.
-func Configured(c store.Config, m *Message, at int64) (store.Config, *Refusal) {
+func Configured(c store.Config, m *Message, at int64, catalog Catalog) (store.Config, *Refusal) {
 	want := m.Config
 	switch {
 	case m.Kind == Malformed: // of the stream of configurations
@@ -43,6 +43,9 @@ func Configured(c store.Config, m *Message, at int64) (store.Config, *Refusal) {
 		return c, Refuse(wire.StatusPreconditionFailed, "the collection is not configured, and header %s needs a configuration: leave the header out.", wire.HeaderIfMatch)
 	case m.IfMatch.Etag != 0 && m.IfMatch.Etag != wire.Etag(c.Etag):
 		return c, Refuse(wire.StatusPreconditionFailed, "the configuration's etag is %d, and header %s is %s: read the configuration again, and use the etag that it has.", c.Etag, wire.HeaderIfMatch, m.IfMatch.Etag)
+	}
+	if m.Kind == Drop && c.Etag == 0 && !catalog.AllExist() {
+		return c, noCollection(m.Collection, catalog)
 	}
 	if m.Kind == Drop {
 		return store.Config{}, nil
@@ -62,6 +65,7 @@ func Configured(c store.Config, m *Message, at int64) (store.Config, *Refusal) {
 	}
 	c.NoIndex, c.Lazy = want.NoIndex, want.Lazy
 	c.MinTTL, c.MaxTTL, c.SlideOnRead, c.Changes = want.MinTTL, want.MaxTTL, want.SlideOnRead, want.Changes
+	c.Open = want.Open
 	if want.NoEventBody != c.NoEventBody() {
 		c.Bodies = append(slices.Clip(c.Bodies), store.BodyChange{Since: at, Seq: m.Seq})
 	}

@@ -63,6 +63,10 @@ type Outcome struct {
 type Catalog interface {
 	Config(collection string) store.Config
 	Generations(collection string) []string // old ones, the oldest first
+	// AllExist reports whether every collection exists, also one that is not configured.
+	AllExist() bool
+	// Nearest is the name of the configured collection that is nearest to one that is not; "" if none is near.
+	Nearest(collection string) string
 	// Unwarned are the warnings of a version that are due by an instant and not published.
 	Unwarned(key Key, clock ttlrules.Clock, by int64) []Warning
 }
@@ -196,7 +200,7 @@ func (d *Decision) write(m *Message) bool {
 	if next != nil {
 		o.Etag, o.Ts = wire.Etag(next.Header.Etag), wire.Time(next.Header.Ts)
 		if o.ExpiresAt = expiresAt(next.Header, config); o.ExpiresAt == nil && m.ReplyTo != "" && m.Target != "" && o.Warning == "" {
-			o.Warning = undelivered(m, config)
+			o.Warning = undelivered(m)
 		}
 	}
 	d.done(m, o)
@@ -302,7 +306,13 @@ func (d *Decision) check(m *Message, live *Version, config store.Config, at int6
 	if m.Rejected != nil {
 		return m.Rejected
 	}
+	if r := d.exists(m, config); r != nil {
+		return r
+	}
 	if r := checkClock(m, config, at); r != nil {
+		return r
+	}
+	if r := undeliverable(m, config); r != nil {
 		return r
 	}
 	switch {
@@ -329,6 +339,8 @@ func warning(m *Message, config store.Config, at int64) string {
 		return ""
 	case invalid != nil:
 		return fmt.Sprintf("%v The document was written all the same, because TTL is off in collection %s, and it will not expire.", invalid, m.Collection)
+	case m.TTL <= 0 && m.Clock.ExpiresAt == nil && config.Etag == 0 && m.Op != wire.Delete:
+		return fmt.Sprintf("collection %s is not configured: its TTL is off, so no document in it expires: %s.", m.Collection, turnOn(m.Collection, config))
 	case m.TTL <= 0 && m.Clock.ExpiresAt == nil:
 		return ""
 	}
@@ -385,12 +397,12 @@ func (d *Decision) Reject(m *Message, r *Refusal) {
 		d.Rejections = append(d.Rejections, Rejection{m.Seq, r.Code})
 		d.Outputs = append(d.Outputs, Output{
 			Message: events.Rejected(d.limits.Log, events.Rejection{
-				Subject: m.Subject, Rest: m.Rest, Seq: m.Seq, Ts: m.Stamp / 1e6, Code: r.Code, Error: r.Text, Body: m.Body, Trace: m.Trace,
+				Subject: m.Subject, Rest: m.Rest, Seq: m.Seq, Ts: m.Stamp / 1e6, Code: r.Code, Error: r.Text, Reason: r.Reason, Body: m.Body, Trace: m.Trace,
 			}),
 			Seq: m.Seq,
 		})
 	}
-	d.done(m, wire.Outcome{Status: r.Code, Ts: wire.Time(d.Watermark), Error: r.Text})
+	d.done(m, wire.Outcome{Status: r.Code, Ts: wire.Time(d.Watermark), Error: r.Text, Reason: r.Reason})
 }
 
 // done adds the outcome of a message, if its client has asked for it.

@@ -23,12 +23,21 @@ var decoder = Decoder{Log: wire.DefaultPrefix.Log(0, 1), MaxBody: 1000, MaxLevel
 
 var testLimits = Limits{Log: events.NewSource(wire.DefaultPrefix.Log(0, 1), 1), MaxBody: 1000}
 
-// oneConfig is a catalog in which every collection has one configuration.
+// oneConfig is a catalog in which every collection has one configuration, so it is configured.
 type oneConfig store.Config
 
-func (c oneConfig) Config(string) store.Config { return store.Config(c) }
+func (c oneConfig) Config(string) store.Config {
+	config := store.Config(c)
+	config.Etag = max(config.Etag, 1)
+	return config
+}
 
 func (c oneConfig) Generations(string) []string { return nil }
+
+// AllExist: every collection exists.
+func (c oneConfig) AllExist() bool { return true }
+
+func (c oneConfig) Nearest(string) string { return "" }
 
 func (c oneConfig) Unwarned(Key, ttlrules.Clock, int64) []Warning { return nil }
 
@@ -221,7 +230,7 @@ func TestConfigured(t *testing.T) {
 		settled := c.current
 		settled.History = c.current.History.Settled()
 		for _, current := range []store.Config{c.current, settled} {
-			next, r := Configured(current, m, 2000)
+			next, r := Configured(current, m, 2000, oneConfig{})
 			switch {
 			case c.status >= 400 && (r == nil || r.Code != c.status || !strings.HasSuffix(r.Text, ".")):
 				t.Errorf("%s: %+v, want %d", c.name, r, c.status)
@@ -237,7 +246,7 @@ func TestConfigured(t *testing.T) {
 // The reason of a refused configuration names what is, and then what to set.
 func TestConfiguredSaysWhatToSet(t *testing.T) {
 	m := decoder.Decode(wire.DefaultPrefix.Config("c"), nil, []byte(`{"defaultTtl":1}`), Position{Seq: 9})
-	_, r := Configured(store.Config{NoIndex: true}, m, 0)
+	_, r := Configured(store.Config{NoIndex: true}, m, 0, oneConfig{})
 	if is, set := strings.Index(r.Text, `"none"`), strings.Index(r.Text, `"consistent"`); is < 0 || set < is {
 		t.Error(r.Text)
 	}

@@ -67,6 +67,7 @@ type Requested struct {
 	NoEventBody    bool
 	Changes        bool
 	Paused         bool
+	Open           bool // of [wire.CollectionsRule] alone
 }
 
 // IfMatch is the etag that a message demands: a write that of the live document, a
@@ -78,12 +79,13 @@ type IfMatch struct {
 
 // Refusal is why a message takes no effect.
 type Refusal struct {
-	Code int
-	Text string
+	Code   int
+	Text   string
+	Reason string // for programs, as in [wire.Outcome]
 }
 
 func Refuse(code int, format string, args ...any) *Refusal {
-	return &Refusal{code, fmt.Sprintf(format, args...)}
+	return &Refusal{Code: code, Text: fmt.Sprintf(format, args...)}
 }
 
 // Etag is the etag of the configuration that the message asks for.
@@ -155,6 +157,9 @@ func (d Decoder) control(m *Message, s wire.LogSubject) {
 	}
 	m.Collection = s.Collection
 	m.Rest, _, _ = strings.Cut(s.Rest, ".")
+	if m.Kind == Configure && s.Collection == wire.CollectionsRule {
+		return
+	}
 	if err := wire.CheckCollection(s.Collection); err != nil {
 		m.Kind = Malformed
 		m.Rejected = Refuse(wire.StatusBadRequest, "%v The subject of a %s is %s.%s.<collection>.", err, name, d.Log.Prefix, what)
@@ -289,6 +294,9 @@ func (d Decoder) content(m *Message) *Refusal {
 	}
 	if err := Check(m.Body, d.MaxLevels); err != nil {
 		return Refuse(wire.StatusBadRequest, "%v", err)
+	}
+	if m.Kind == Configure && m.Collection == wire.CollectionsRule {
+		return m.readRule()
 	}
 	if m.Kind == Configure {
 		return m.readConfig()

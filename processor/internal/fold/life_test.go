@@ -16,7 +16,7 @@ func configured(t *testing.T, c store.Config, at int64, bodies ...string) store.
 	t.Helper()
 	for i, body := range bodies {
 		m := decoder.Decode("lapse.config.c", nil, []byte(body), Position{Seq: uint64(at) + uint64(i), Time: at, Stamp: at * 1e6})
-		next, r := Configured(c, m, at)
+		next, r := Configured(c, m, at, oneConfig(c))
 		if m.Rejected != nil || r != nil {
 			t.Fatalf("%s: %v %v", body, m.Rejected, r)
 		}

@@ -23,11 +23,18 @@ func (m *Message) readTarget(values []string) *Refusal {
 	return nil
 }
 
-// undelivered warns that a message to a target has no time: its document never expires.
-func undelivered(m *Message, config store.Config) string {
-	if config.History.Current() == ttlrules.Off {
-		return fmt.Sprintf("TTL is off in collection %s, so this document will not expire, and nothing is delivered to %s: %s.", m.Collection, m.Target, turnOn(m.Collection, config))
+// undeliverable refuses a message to a target in a collection in which nothing expires.
+func undeliverable(m *Message, config store.Config) *Refusal {
+	if m.Target == "" || config.History.Current() != ttlrules.Off {
+		return nil
 	}
+	r := Refuse(wire.StatusConflict, "TTL is off in collection %s, so nothing can ever be delivered to %s: %s.", m.Collection, m.Target, turnOn(m.Collection, config))
+	r.Reason = wire.ReasonUndeliverable
+	return r
+}
+
+// undelivered warns that a message to a target has no time: its document never expires.
+func undelivered(m *Message) string {
 	return fmt.Sprintf("this document never expires, so nothing is delivered to %s: give it a ttl, or a deadline in the header %s.", m.Target, wire.HeaderExpiresAt)
 }
 

@@ -94,7 +94,7 @@ func TestG3_ADueMessageIsTheEvent(t *testing.T) {
 	}
 }
 
-// TestTargetWithoutADeadline: the outcome warns that nothing will be delivered.
+// TestTargetWithoutADeadline: the outcome warns that nothing will be delivered, or refuses what never could be.
 func TestTargetWithoutADeadline(t *testing.T) {
 	none := store.Config{History: ttlrules.History{}.With(1000, 1, ttlrules.NoDefault).Settled()}
 	for _, c := range []struct {
@@ -105,12 +105,16 @@ func TestTargetWithoutADeadline(t *testing.T) {
 		{none, `{}`, "this document never expires, so nothing is delivered to mail.send: give it a ttl, or a deadline in the header Lapse-Expires-At."},
 		{none, `{"ttl":-1}`, "never expires"},
 		{none, `{"ttl":5}`, ""},
-		{store.Config{}, `{}`, "TTL is off in collection c, so this document will not expire, and nothing is delivered to mail.send: set its defaultTtl"},
-		{store.Config{}, `{"ttl":5}`, "TTL is off in collection c, so this document will not expire: set its defaultTtl"},
 	} {
 		o, _ := decideOne(t, c.config, nil, targeted(wire.Upsert, c.body, "mail.send"))
 		if o.Status != 201 || (o.Warning != "") != (c.says != "") || !strings.Contains(o.Warning, c.says) {
 			t.Errorf("%s: %+v, want the warning %q", c.body, o, c.says)
+		}
+	}
+	for _, body := range []string{`{}`, `{"ttl":5}`} {
+		o, _ := decideOne(t, store.Config{}, nil, targeted(wire.Upsert, body, "mail.send"))
+		if o.Status != 409 || o.Reason != wire.ReasonUndeliverable || !strings.Contains(o.Error, "nothing can ever be delivered to mail.send: set its defaultTtl") {
+			t.Errorf("%s where TTL is off: %+v", body, o)
 		}
 	}
 }

@@ -51,7 +51,7 @@ func (p *Owner) control(ctx context.Context, m *fold.Message) error {
 	if (len(current.History) >= fold.MaxEpochs || len(current.Bodies) > 1 || len(current.Pauses) > 0) && !due {
 		current = current.Settled()
 	}
-	next, rejected := fold.Configured(current, m, at)
+	next, rejected := fold.Configured(current, m, at, p.collections)
 	applies := m.Kind != fold.Malformed && rejected == nil
 	if applies && (p.mustWait(m, next, due) || p.collections.MayWarn(m.Collection, at)) {
 		return p.drain(ctx, m)
@@ -86,7 +86,7 @@ func (p *Owner) endPause(m *fold.Message, at int64) {
 	if m.Kind != fold.Drop {
 		return
 	}
-	if _, rejected := fold.Configured(p.collections.Config(m.Collection), m, at); rejected == nil {
+	if _, rejected := fold.Configured(p.collections.Config(m.Collection), m, at, p.collections); rejected == nil {
 		p.collections.Resume(m.Collection, at, m.Seq)
 	}
 }

@@ -8,8 +8,6 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
 
-	"github.com/seed18712806/lapse/processor/internal/fold"
-
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
@@ -131,7 +129,7 @@ func (p *Owner) load(stop context.Context) error {
 		return err
 	}
 	p.progress.Resume(s, s.Version, s.Rebuild)
-	p.collections = fold.NewCollections(s.Configs, s.Collections)
+	p.collections = p.collections.Anew(s.Configs, s.Collections)
 	p.warnFrom()
 	p.Logger.Info("the shard was loaded from a snapshot", slog.Uint64("generation", t.loads.Generation), slog.Uint64("offset", s.Offset),
 		slog.Uint64("documents", t.loader.Documents), slog.Duration("took", time.Since(t.loader.Began)))

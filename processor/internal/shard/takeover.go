@@ -225,6 +225,9 @@ func (p *Owner) resume(ctx context.Context, before *verdict, upTo uint64) error 
 	}
 	p.tenure.damage, p.tenure.loads = nil, v.Snapshot
 	p.goOn(next, version, lacks)
+	if v.Known.Origin > 0 {
+		p.collections.LacksBeginning()
+	}
 	return nil
 }
 

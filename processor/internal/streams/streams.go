@@ -77,6 +77,7 @@ type Options struct {
 	Objects         bool           // whether snapshots are in an object store of JetStream
 	DuplicateWindow *time.Duration // 2 minutes
 	ReplyPrefixes   []string       // see wire.ReplyRule
+	OpenCollections bool           // see [Streams.RuleCollections]
 	Existing        bool           // create nothing: what is absent was deleted
 	AsIs            bool           // change no limits and no reply rules, whatever the other options are
 	Logger          *slog.Logger

@@ -58,14 +58,22 @@ type Lapse struct {
 	client  *client.Client
 	clock   *clock
 	closers []func()
+	open    bool
 	fail    func(error)
 }
 
+// Option changes a lapse that [Start] or [New] makes.
+type Option func(*Lapse)
+
+// OpenCollections is lapse serve --open-collections: a write makes a collection that was never configured. Without it
+// a test has to configure its collections, as the program has to.
+func OpenCollections(l *Lapse) { l.open = true }
+
 // Start runs a lapse until the test ends, and returns when it is ready. If anything fails, it
 // fails the test.
-func Start(t testing.TB) *Lapse {
+func Start(t testing.TB, options ...Option) *Lapse {
 	t.Helper()
-	l, err := New()
+	l, err := New(options...)
 	if err != nil {
 		t.Fatalf("start lapse: %v", err)
 	}
@@ -76,8 +84,11 @@ func Start(t testing.TB) *Lapse {
 
 // New is Start for examples and for TestMain: close it at the end. If anything fails later, the
 // methods panic.
-func New() (*Lapse, error) {
+func New(options ...Option) (*Lapse, error) {
 	l := &Lapse{fail: func(err error) { panic(err) }}
+	for _, o := range options {
+		o(l)
+	}
 	if err := l.start(); err != nil {
 		l.Close()
 		return nil, err
@@ -176,7 +187,7 @@ func (l *Lapse) start() error {
 
 // run runs a new processor, and returns when it is ready.
 func (l *Lapse) run(rdb *redis.Client) (stop func() error, err error) {
-	proc, err := processor.New(l.nc, rdb, processor.Options{MaxClockLead: maxLead})
+	proc, err := processor.New(l.nc, rdb, processor.Options{MaxClockLead: maxLead, OpenCollections: l.open})
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ type order struct {
 // time goes on from there.
 func TestTimePassesWithoutWaiting(t *testing.T) {
 	began := time.Now()
-	l := clienttest.Start(t)
+	l := clienttest.Start(t, clienttest.OpenCollections)
 	t.Logf("ready after %s", time.Since(began))
 	orders, err := client.Open[order](l.Client(), "orders")
 	if err != nil {
@@ -87,7 +87,7 @@ func TestTimePassesWithoutWaiting(t *testing.T) {
 // TestExpireAMessage: Expire waits for the message, which comes in place of an event.
 func TestExpireAMessage(t *testing.T) {
 	t.Parallel()
-	l := clienttest.Start(t)
+	l := clienttest.Start(t, clienttest.OpenCollections)
 	for _, collection := range []string{"other", "mail"} {
 		mails, err := client.Open[order](l.Client(), collection)
 		if err == nil {

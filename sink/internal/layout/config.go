@@ -27,6 +27,7 @@ type Config struct {
 	Warnings    []Warning  // what the property warnBefore asks for, in its order
 	SlideOnRead wire.Slide // the part of the TTL after which a read renews
 	Changes     bool       // each write that takes effect is published
+	Open        bool       // of [wire.CollectionsRule] alone: see [wire.CollectionsRuleBody]
 	// Bodies are the changes of the property eventBody that still matter, in log order: from the first on
 	// events go without the document, from the second on they have it again, and so on.
 	Bodies []BodyChange
@@ -169,6 +170,7 @@ type storedConfig struct {
 	Warnings [][3]int64 `json:"warnings,omitempty"`
 	Slide    wire.Slide `json:"slideOnRead,omitempty"`
 	Changes  bool       `json:"changes,omitempty"`
+	Open     bool       `json:"open,omitempty"`
 	Bodies   [][2]int64 `json:"bodies,omitempty"`
 	Pauses   [][5]int64 `json:"pauses,omitempty"`
 	Bands    []uint64   `json:"bands,omitempty"`
@@ -178,7 +180,7 @@ type storedConfig struct {
 // Encode writes a configuration as DecodeConfig reads it.
 func (c Config) Encode() string {
 	s := storedConfig{NoIndex: c.NoIndex, Lazy: c.Lazy, Etag: c.Etag, Bands: c.Bands, Epochs: [][3]int64{},
-		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, MaxLife: c.MaxLife, Default: int32(c.Default), Slide: c.SlideOnRead, Changes: c.Changes}
+		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, MaxLife: c.MaxLife, Default: int32(c.Default), Slide: c.SlideOnRead, Changes: c.Changes, Open: c.Open}
 	for _, b := range c.Bodies {
 		s.Bodies = append(s.Bodies, [2]int64{b.Since, int64(b.Seq)})
 	}
@@ -206,7 +208,7 @@ func DecodeConfig(raw string) (Config, error) {
 		return Config{}, fmt.Errorf("a stored configuration is not one of lapse: %w", err)
 	}
 	c := Config{NoIndex: s.NoIndex, Lazy: s.Lazy, Etag: s.Etag, Bands: s.Bands,
-		MinTTL: s.MinTTL, MaxTTL: s.MaxTTL, MaxLife: s.MaxLife, Default: ttlrules.Default(s.Default), SlideOnRead: s.Slide, Changes: s.Changes}
+		MinTTL: s.MinTTL, MaxTTL: s.MaxTTL, MaxLife: s.MaxLife, Default: ttlrules.Default(s.Default), SlideOnRead: s.Slide, Changes: s.Changes, Open: s.Open}
 	if c.MaxLife < 0 || c.MaxLife != 0 && c.Default == ttlrules.Off || c.Default < ttlrules.NoDefault {
 		return Config{}, fmt.Errorf("a stored configuration is not one of lapse: maxLife %d with default %d", s.MaxLife, s.Default)
 	}

@@ -45,7 +45,7 @@ func RunChild(ctx context.Context, args []string, _, stderr io.Writer) error {
 	client := redis.NewClient(o)
 	defer func() { _ = client.Close() }()
 	p, err := processor.New(nc, client, processor.Options{
-		Shards: *shards,
+		Shards: *shards, OpenCollections: true,
 		Logger: slog.New(slog.NewTextHandler(stderr, nil)),
 	})
 	if err != nil {

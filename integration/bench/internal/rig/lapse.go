@@ -97,7 +97,7 @@ func (l *Lapse) serve(ctx context.Context, args ...string) error {
 	listen := fmt.Sprintf("127.0.0.1:%d", port)
 	l.http = "http://" + listen
 	binary, command := l.rig.Lapse, "serve"
-	if binary == "" {
+	if binary == "" { // its collections are open, too
 		command = ChildCommand
 		if binary, err = os.Executable(); err != nil {
 			return err
