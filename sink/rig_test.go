@@ -22,7 +22,9 @@ type rig struct{ *storetest.Rig }
 
 func newRig(t storetest.T, s redistest.Server, n int, watermark int64) *rig {
 	t.Helper()
-	return &rig{storetest.New(t, s, n, watermark)}
+	r := &rig{storetest.New(t, s, n, watermark)}
+	r.Open()
+	return r
 }
 
 func wantErr(t storetest.T, err, want error, doing string) {

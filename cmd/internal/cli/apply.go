@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -85,7 +84,7 @@ func (c *Apply) Run(ctx context.Context, streams output.Streams) error {
 
 // read reads the file.
 func (c *Apply) read(streams output.Streams) ([]namedConfig, error) {
-	var in io.Reader = streams.In
+	in := streams.In
 	if c.File == "-" {
 		streams.NoticeTerminal("configurations")
 	} else {

@@ -113,7 +113,7 @@ func testConfigure(t *testing.T, r *rig) {
 	if config, err := r.Config(t.Context(), "kept"); err != nil || config.EventBody == nil || *config.EventBody || config.Changes || config.SlideOnRead != 0 || config.MinTTL != 30 {
 		t.Errorf("%+v, %v", config, err)
 	}
-	p = b.get("/console/collections/kept").want(200, "Shortest TTL 30 s", "Longest TTL 3,600 s (1 h)", "Warnings 20 s, 10 s before", "Events have the document no", "Publishes changes no")
+	b.get("/console/collections/kept").want(200, "Shortest TTL 30 s", "Longest TTL 3,600 s (1 h)", "Warnings 20 s, 10 s before", "Events have the document no", "Publishes changes no")
 	b.get("/console/collections/kept/configure").send("configure-form", "warn", "soon").want(400, "is not valid: use a whole number of seconds")
 	// lapse refuses this one, and says why.
 	b.get(form[0]).send("configure-form", "mode", "after", "after", "60", "indexing", "none").send("save-form").want(400, "indexingMode")

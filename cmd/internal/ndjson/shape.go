@@ -76,7 +76,6 @@ func (s Shape) Record(text []byte) (r Record, err error) {
 
 // plain reports whether a document is taken as it is.
 func (s Shape) plain() bool {
-	s.AsIs = false
 	return s.ID == "" && s.ExpiresAt == "" && s.After == "" && len(s.Drop) == 0 && s.Unwrap == "" && !s.DynamoDB
 }
 

@@ -64,6 +64,15 @@ func New(t T, s redistest.Server, n int, watermark int64) *Rig {
 	return r
 }
 
+// Open lets reads find collections that are not configured.
+func (r *Rig) Open() {
+	r.T.Helper()
+	for p := range r.N {
+		r.Commit(p, []store.ConfigChange{{Collection: wire.CollectionsRule, Config: &store.Config{Open: true, Etag: 1}}})
+	}
+	delete(r.Configs, wire.CollectionsRule)
+}
+
 // NewReader makes another reader of the same shards.
 func (r *Rig) NewReader() *sink.Reader {
 	reader, err := sink.NewReader(r.Client, sink.ReaderOptions{Prefix: r.Prefix, Shards: r.N})
