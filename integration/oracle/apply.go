@@ -140,13 +140,7 @@ func unmet(op wire.Op, match string, old Document, exists bool) int {
 func (m *Model) administer(msg Message, kind, collection string) {
 	codes := m.faults(msg, kind)
 	if kind == "config" && collection == "$collections" && len(codes) == 0 {
-		rule := strings.ReplaceAll(string(msg.Data), " ", "")
-		if rule != `{"open":true}` && rule != `{"open":false}` {
-			m.reject(msg, nil, msg.Subject, collection, wire.StatusBadRequest)
-			return
-		}
-		m.open = rule == `{"open":true}`
-		m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusOK, Etag: wire.Etag(cmp.Or(m.configured, msg.Seq)), Ts: m.now}
+		m.rule(msg)
 		return
 	}
 	if wire.CheckCollection(collection) != nil {
@@ -217,6 +211,17 @@ func (m *Model) administer(msg Message, kind, collection string) {
 		}
 	}
 	m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusOK, Etag: next.Etag, Ts: m.now}
+}
+
+// rule applies the rule of the collections.
+func (m *Model) rule(msg Message) {
+	rule := strings.ReplaceAll(string(msg.Data), " ", "")
+	if rule != `{"open":true}` && rule != `{"open":false}` {
+		m.reject(msg, nil, msg.Subject, "$collections", wire.StatusBadRequest)
+		return
+	}
+	m.open = rule == `{"open":true}`
+	m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusOK, Etag: wire.Etag(cmp.Or(m.configured, msg.Seq)), Ts: m.now}
 }
 
 // collectionFaults returns the codes for what the collection of a write does not allow.

@@ -5,8 +5,9 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Slides notes that a reader gets a version, and that its process is to append a touch. It fails if the
-// version must not slide: its deadline is absolute, or no more than the part of its time has passed that the collection's slideOnRead names.
+// Slides notes that a reader gets a version, and that its process is to append a touch. It fails if the version must not
+// slide: its deadline is absolute, or no more than the part of its time has passed that the collection's slideOnRead
+// names.
 func (h *Observer) Slides(collection, id string, etag wire.Etag) {
 	name := oracle.Name{Collection: collection, ID: id}
 	if h.slid[name] == nil {
@@ -15,7 +16,8 @@ func (h *Observer) Slides(collection, id string, etag wire.Etag) {
 	h.slid[name][etag] = true
 	state, _ := h.servers.Redis.State()
 	live := h.model.Live(h.model.LogTime())[name]
-	if live.Etag != etag || live.ExpiresAt == nil || h.names.control[collection] > state.Offset || h.reason != "" {
+	behind := max(h.names.written[name], h.names.control[collection]) > state.Offset // a renewal leaves the etag
+	if behind || live.Etag != etag || live.ExpiresAt == nil || h.reason != "" {
 		return // the reader is behind, or ahead
 	}
 	now := max(wire.Time(h.servers.RedisClock().UnixMilli()), wire.Time(state.Watermark))
