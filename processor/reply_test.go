@@ -79,7 +79,7 @@ func TestG1_ReplyPrefixesBesideAFormerOwner(t *testing.T) {
 	former := r.start(nil)
 	former.ready(t)
 	opts := r.opts
-	opts.ReplyPrefixes = []string{"_MY"}
+	opts.ReplyPrefixes, opts.OpenCollections = []string{"_MY"}, true
 	next, err := NewWith(r.nc, loadedAfter{former.store, sync.OnceFunc(func() {
 		r.send(prefix.Write(wire.Upsert, "c", "between"), `{}`, wire.HeaderReplyTo, "_MY.inbox")
 		r.caughtUp(former)

@@ -155,7 +155,7 @@ func TestG8_ShardsGetHeadersThatCannotBeRead(t *testing.T) {
 		send(prefix.Config("c"), header, `{"defaultTtl":7}`)
 		upTo++
 	}
-	eventually(t, "they are stored", func() bool { return len(r.readStream(prefix.ConfigStream(), 1)) == len(unreadable) })
+	eventually(t, "they are stored", func() bool { return len(r.readStream(prefix.ConfigStream(), 1)) == 1+len(unreadable) })
 	r.config("c", `{"defaultTtl":1000}`)
 	send(prefix.Config("c"), unreadable[0], `{"defaultTtl":7}`)
 	upTo += 2
@@ -233,7 +233,7 @@ func TestG1_ConfigurationsWithTheIDOfAWrite(t *testing.T) {
 	}
 	r.must(400, prefix.Config("c"), `{"defaultTtl":0}`, jetstream.MsgIDHeader, "id0-again")
 	for i, p := range all {
-		eventually(t, "it is applied", func() bool { return p.current().status.Configured.Load() == 6 })
+		eventually(t, "it is applied", func() bool { return p.current().status.Configured.Load() == 7 })
 		if n := copiesIn(r, i); n == 0 {
 			t.Errorf("the log of shard %d has no copy: the test shows nothing", i)
 		}
@@ -253,7 +253,7 @@ func TestG1_ConfigurationsWithTheIDOfAWrite(t *testing.T) {
 	}
 	all = r.startShards()
 	for _, p := range all {
-		eventually(t, "it goes on after what was lost", func() bool { return p.current().status.Configured.Load() == 8 })
+		eventually(t, "it goes on after what was lost", func() bool { return p.current().status.Configured.Load() == 9 })
 	}
 	if got, err := r.reader.Config(t.Context(), "c"); err != nil || *got.DefaultTTL != 3000 {
 		t.Errorf("the configuration is %+v (%v)", got, err)

@@ -240,6 +240,7 @@ func TestMany(t *testing.T) {
 	const n = 10_500
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 1, far)
+		r.Open()
 		var ids []string
 		each := func(h func(i int) *store.Header, body []byte) {
 			t.Helper()

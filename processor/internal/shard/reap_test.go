@@ -268,6 +268,7 @@ func TestG9_OnlyWhatThereIsRoomFor(t *testing.T) {
 		"idle":       {0, many, []uint64{mostRoom, many}},
 	} {
 		r := newRig(t)
+		r.send(start, "lapse.config.c", `{}`)
 		r.idle()
 		r.Pace.demand.Store(tt.demand)
 		for i := range tt.documents {

@@ -297,6 +297,7 @@ func TestG7_SnapshotsThatCannotBeUsed(t *testing.T) {
 	for _, whole := range []bool{true, false} {
 		r := newRig(t)
 		r.idle()
+		r.send(start, "lapse.config.c", `{}`)
 		r.write(start, "a", `{}`)
 		r.idle()
 		r.snapshot()
