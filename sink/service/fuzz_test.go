@@ -29,13 +29,14 @@ func FuzzRequest(f *testing.F) {
 	p := store.New(client, wire.DefaultPrefix, 0, 1)
 	changes := store.CollectionChanges{Collection: "orders"}
 	for i := range 20 {
-		h := &store.Header{Ts: 1_700_000_000_000, Etag: uint64(i + 1), TTL: []ttlrules.TTL{-1, 2_000_000_000}[i%2]}
+		h := &store.Header{Ts: 1_700_000_000_000, Etag: uint64(i + 2), TTL: []ttlrules.TTL{-1, 2_000_000_000}[i%2]}
 		changes.Changes = append(changes.Changes, store.Change{ID: "d" + strconv.Itoa(i), New: h, Body: []byte(`{"n":1}`)})
 	}
 	if err := p.Take(f.Context(), store.State{Log: "1"}, "v0", 0); err != nil {
 		f.Fatal(err)
 	}
-	if err := p.Commit(f.Context(), store.Progress{Version: "v0", Next: "v1", Offset: 20}, nil, []store.CollectionChanges{changes}); err != nil {
+	configs := []store.ConfigChange{{Collection: "orders", Config: &store.Config{Etag: 1}}}
+	if err := p.Commit(f.Context(), store.Progress{Version: "v0", Next: "v1", Offset: 21}, configs, []store.CollectionChanges{changes}); err != nil {
 		f.Fatal(err)
 	}
 	reader, err := sink.NewReader(client, sink.ReaderOptions{Shards: 1})

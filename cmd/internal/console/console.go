@@ -191,7 +191,7 @@ func (v *visit) page(title, active string, data any, crumbs ...view.Crumb) view.
 	first, domain := v.first()
 	return view.Page{
 		Title: title, Active: active, Crumbs: crumbs, Data: data,
-		Notice: notices[v.r.URL.Query().Get("done")], Warned: v.r.URL.Query().Get("warned") == ttlIsOff, Now: v.now,
+		Notice: notices[v.r.URL.Query().Get("done")], Warned: v.r.URL.Query().Get("warned"), Now: v.now,
 		Version: v.c.opts.Version, Prefix: v.c.opts.Prefix,
 		SignedIn: v.api.Token != "", All: v.grant.All(), ReadOnly: !v.grant.Write, Write: v.grant.Write && first == "", First: first, Domain: domain, Healthy: problems == nil, Sent: v.r.Method == http.MethodPost,
 	}
@@ -232,16 +232,8 @@ func (v *visit) done(a *answer, href, notice string) error {
 	if a.Repeated() {
 		notice = "repeated"
 	}
-	warned := ""
-	if a.Warned() {
-		warned = ttlIsOff
-	}
-	return v.redirect(with(href, "done", notice, "warned", warned))
+	return v.redirect(with(href, "done", notice, "warned", a.Warned(v.collection)))
 }
-
-// ttlIsOff names the only warning that a write may have. The page has a text of its own, so that
-// no link can make it say anything else.
-const ttlIsOff = "ttl-is-off"
 
 // notices are what a page says about the action that led to it.
 var notices = map[string]string{

@@ -226,7 +226,7 @@ func testEdit(t *testing.T, r *rig) {
 	if got := r.body("written", "1"); got != `{"a":2}` {
 		t.Errorf("stored: %q", got)
 	}
-	// After a save, the page warns of a ttl that will not count, and of nothing else.
+	// After a save, the page warns of a ttl that will not count, or else of a collection that was never configured.
 	const warning = "TTL is off in this collection, so the document will not expire"
 	save := func(body string) *page {
 		return b.get("/console/collections/written/documents/1?view=edit").send("edit-form", "body", body).want(200, "The new version was saved")
@@ -234,9 +234,17 @@ func testEdit(t *testing.T, r *rig) {
 	if p := save(`{"ttl":60}`); !strings.HasPrefix(p.element("warning"), warning) {
 		t.Errorf("after a save it shows no warning:\n%s", p.words)
 	}
-	save(`{"ttl":-1}`).without(warning)
+	if p := save(`{"ttl":-1}`).without(warning); !strings.HasPrefix(p.element("warning"), "This collection was never configured") {
+		t.Errorf("after a save in a collection that was never configured it shows no warning:\n%s", p.words)
+	}
+	b.get("/console/collections/written/documents/1?done=saved&warned=other").without(`id="warning"`)
+	r.configure("written", `{}`)
+	save(`{"ttl":-1}`).without(`id="warning"`)
+	if p := save(`{"ttl":60}`); !strings.HasPrefix(p.element("warning"), warning) {
+		t.Errorf("after a save in a configured collection it shows no warning:\n%s", p.words)
+	}
 	r.configure("written", `{"defaultTtl":-1}`)
-	save(`{"ttl":60}`).without(warning)
+	save(`{"ttl":60}`).without(`id="warning"`)
 }
 
 func testConflicts(t *testing.T, r *rig) {

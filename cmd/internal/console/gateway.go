@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/seed18712806/lapse/cmd/internal/access"
+	"github.com/seed18712806/lapse/cmd/internal/console/view"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -50,8 +51,17 @@ func (a *answer) Write(b []byte) (int, error) {
 // Repeated reports whether the log had the write already, because it was sent twice.
 func (a *answer) Repeated() bool { return a.Status == http.StatusAccepted }
 
-// Warned reports whether the write was done with a warning.
-func (a *answer) Warned() bool { return a.header.Get(wire.HeaderWarning) != "" }
+// Warned names the warning with which the write was done; "" if there was none.
+func (a *answer) Warned(collection string) string {
+	warning := a.header.Get(wire.HeaderWarning)
+	switch {
+	case warning == "":
+		return ""
+	case strings.HasPrefix(warning, "collection "+collection+" is not configured"):
+		return view.NotConfigured
+	}
+	return view.TTLIsOff
+}
 
 // Header sets the header with which the API knows the person.
 func (c caller) Header(h http.Header) {

@@ -86,6 +86,9 @@ func ofHeaders(properties object, required ...string) object {
 	return h
 }
 
+// ofExample is an example of a payload.
+func ofExample(payload object) object { return object{"examples": []object{{"payload": payload}}} }
+
 // message adds a message. What is not JSON has no content type.
 func (m *messages) message(name, summary string, headers, payload object, more ...object) {
 	message := object{"name": name, "summary": summary, "payload": payload}
@@ -163,7 +166,9 @@ func (m *messages) writes() {
 		m.channel(name, "write."+name+".{collection}.{id}", name)
 		m.operation(name, "receive", name, "outcome", wire.HeaderReplyTo)
 	}
-	m.message("configure", "The whole configuration of a collection", ofHeaders(m.ofWrite()), schemaOf("NewConfig"))
+	m.message("configure", "The whole configuration of a collection", ofHeaders(m.ofWrite()), schemaOf("NewConfig"), ofExample(object{
+		"defaultTtl": 3600, "maxLife": 86400, "warnBefore": []int{300}, "paused": true,
+	}))
 	m.channel("configure", "config.{collection}", "configure")
 	m.operation("configure", "receive", "configure", "outcome", wire.HeaderReplyTo)
 	m.message("drop", "The end of a collection and its documents, without events", ofHeaders(m.ofWrite()), emptyBody)
@@ -219,9 +224,9 @@ func (m *messages) outputs() {
 		"expiresAt": ofInstant("The deadline."),
 		"before":    object{"type": "integer", "minimum": 1, "description": "How many seconds before the deadline this is: one of warnBefore."},
 	}, "expiredAt")
-	m.message("expiring", "A document will expire (warnBefore)", m.ofEvent("lapse.document.expiring.v1"), schemaOf("Expiring"), object{"examples": []object{{"payload": object{
+	m.message("expiring", "A document will expire (warnBefore)", m.ofEvent("lapse.document.expiring.v1"), schemaOf("Expiring"), ofExample(object{
 		"id": "42", "collection": "orders", "document": object{"item": "tea"}, "etag": "3", "ts": "2026-11-22T08:36:19.576Z", "ttl": 60, "expiresAt": "2026-11-22T08:37:19.576Z", "before": 10,
-	}}}})
+	}))
 	rejection := ofHeaders(object{
 		wire.HeaderCode:      object{"type": "string", "pattern": "^[45][0-9][0-9]$", "description": "The status."},
 		wire.HeaderError:     ofText("What was wrong, and what is allowed."),
@@ -318,4 +323,7 @@ func (m *messages) reads() {
 		m.channel(read.verb+"Reply", "", read.verb+"Reply", "failed")
 		m.operation(read.verb, "receive", read.verb, read.verb+"Reply", "")
 	}
+	maps.Copy(m.all["configReply"].(object), ofExample(object{
+		"defaultTtl": 3600, "indexingMode": "consistent", "maxLife": 86400, "warnBefore": []int{300}, "paused": true, "etag": "3",
+	}))
 }

@@ -56,11 +56,13 @@ func TestADocument(t *testing.T) {
 	r.do("POST", path+"/touch", "").want(t, 404)
 }
 
-// TestWarning: the header and the body of the answer warn of a ttl that will not count.
+// TestWarning: the header and the body of the answer warn of a ttl that will not count, and of a collection that was
+// never configured.
 func TestWarning(t *testing.T) {
 	r := start(t)
 	const path = "/collections/fresh/documents/1"
 	const warning = "TTL is off in collection fresh, so this document will not expire: set its defaultTtl to -1 or to a number of seconds (lapse config fresh --default-ttl -1)."
+	const open = "collection fresh is not configured: its TTL is off, so no document in it expires: set its defaultTtl to -1 or to a number of seconds (lapse config fresh --default-ttl -1)."
 	for _, method := range []string{"PUT", "PATCH"} {
 		a := r.do(method, path, `{"ttl":60}`)
 		a.want(t, a.StatusCode, `"warning":"`+warning+`"`).header(t, "Lapse-Warning", warning)
@@ -70,11 +72,14 @@ func TestWarning(t *testing.T) {
 		t.Errorf("Lapse-Warning: %s", got)
 	}
 	for _, b := range outcomes(t, r.do("POST", "/collections/fresh/documents", "{\"id\":\"1\",\"ttl\":60}\n{\"id\":\"2\"}", "Content-Type", linesType).want(t, 200).body) {
-		if (b.Warning == warning) != (b.ID == "1") {
+		if b.Warning != map[string]string{"1": warning, "2": open}[b.ID] {
 			t.Errorf("a line of an import: %+v", b)
 		}
 	}
+	r.do("PUT", path, `{"ttl":-1}`).want(t, 200, `"warning":"`+open+`"`).header(t, "Lapse-Warning", open)
+	r.do("PUT", "/collections/fresh", `{}`).want(t, 200).header(t, "Lapse-Warning", "")
 	r.do("PUT", path, `{"ttl":-1}`).want(t, 200).header(t, "Lapse-Warning", "")
+	r.do("PUT", path, `{"ttl":60}`).want(t, 200).header(t, "Lapse-Warning", warning)
 	r.do("PUT", "/collections/fresh", `{"defaultTtl":-1}`).want(t, 200).header(t, "Lapse-Warning", "")
 	r.do("PUT", path, `{"ttl":60}`).want(t, 200).header(t, "Lapse-Warning", "")
 }

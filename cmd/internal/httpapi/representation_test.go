@@ -71,6 +71,7 @@ func TestNoRepresentation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.do("PUT", "/collections/orders", `{"defaultTtl":3600}`).want(t, 200)
 	for why, then := range map[string]func(context.Context) error{
 		"it has expired, or was removed": func(ctx context.Context) error { _, err := orders.Delete(ctx, "1"); return err },
 		"it was changed since": func(ctx context.Context) error {
@@ -88,4 +89,8 @@ func TestNoRepresentation(t *testing.T) {
 			t.Errorf("%s: %s, %v\n%s", why, a.Status, a.Header, a.body)
 		}
 	}
+	// A write that has a warning already has both.
+	between = func(context.Context) error { return errors.New("away") }
+	here.do("PUT", "/collections/fresh/documents/1", `{}`, "Prefer", "return=representation").
+		want(t, 201, `"warning":"collection fresh is not configured: `, `. The answer is not the document: it could not be read`)
 }

@@ -25,13 +25,20 @@ var files embed.FS
 // assetPath begins the path of each asset.
 const assetPath = "/console/assets/"
 
+// These name the warnings that a write may have. The page has a text of its own for each, so that no link can make it
+// say anything else.
+const (
+	TTLIsOff      = "ttl-is-off"     // the document has a ttl, and will not expire
+	NotConfigured = "not-configured" // nothing in the collection expires
+)
+
 // Page is what the layout shows. Data is the page's own.
 type Page struct {
 	Title    string
 	Active   string // the entry of the menu that it belongs to
 	Crumbs   []Crumb
 	Notice   string // what the action has done that led here
-	Warned   bool   // that TTL is off, so that the document will not expire
+	Warned   string // names the warning of the write that led here: TTLIsOff, NotConfigured, or "" for none
 	Now      wire.Time
 	Version  string
 	Prefix   wire.Prefix
