@@ -19,8 +19,9 @@ type Collection[T any] struct {
 	name string
 }
 
-// Open returns a collection, which need not exist: the first write creates it. It sends
-// nothing. The name is 1 to 128 of A-Z a-z 0-9 _ -; another one is an [ErrInvalid].
+// Open returns a collection, which need not exist yet: [Collection.Configure] creates it, and until then a write is an
+// [ErrNoCollection], unless collections are open. It sends nothing. The name is 1 to 128 of A-Z a-z 0-9 _ -; another
+// one is an [ErrInvalid].
 func Open[T any](c *Client, name string) (*Collection[T], error) {
 	if err := wire.CheckCollection(name); err != nil {
 		return nil, invalid("%s", err)

@@ -26,6 +26,7 @@ type collectionData struct {
 	Config    wire.Config
 	Settings  []field
 	Exists    bool // it is configured, or has documents; true also where that is not known
+	Closed    bool // it does not exist, and no document makes it: it has to be configured
 	Count     *wire.CountReply
 	Missing   string // why there is no count
 	Aheads    []link
@@ -71,12 +72,14 @@ func collection(v *visit) error { return v.showCollection(http.StatusOK, "") }
 func (v *visit) showCollection(status int, dropError string) error {
 	within, offered := v.ahead("")
 	data := collectionData{Name: v.collection, Within: within.Text, DropError: dropError, Typed: v.r.PostForm.Get("confirm"), Once: once()}
-	if err := v.api.Read(apiCollectionPath(v.collection), &data.Config); err != nil {
+	config, exists, err := v.api.Config(v.collection)
+	if err != nil {
 		return err
 	}
+	data.Config, data.Closed = config, !exists
 	data.Settings = fieldsOf(data.Config)
 	var count wire.CountReply
-	if err := v.api.Read(apiCollectionPath(v.collection, "count"), &count); err != nil {
+	if err := v.api.ReadAny(apiCollectionPath(v.collection, "count"), &count); err != nil {
 		data.Missing = err.Error()
 	} else {
 		data.Count = &count
@@ -109,7 +112,7 @@ func (v *visit) documents(data *collectionData) error {
 	byDeadline := string(wire.ByDeadline)
 	data.Orders = []link{{"All", all, data.Order == ""}, {"Next to expire", with(all, "order", byDeadline), data.Order == byDeadline}}
 	var page wire.ListReply
-	err := v.api.Read(apiCollectionPath(v.collection, "documents"), &page, "limit", strconv.Itoa(perPage), "continuation", after, "order", data.Order, "prefix", data.Prefix)
+	err := v.api.ReadAny(apiCollectionPath(v.collection, "documents"), &page, "limit", strconv.Itoa(perPage), "continuation", after, "order", data.Order, "prefix", data.Prefix)
 	switch s := statusOf(err); {
 	case err != nil && (s == 0 || s == http.StatusBadRequest):
 		return err
@@ -144,7 +147,7 @@ func snippet(document []byte) string {
 func (v *visit) forecast(within ahead, defaultTTL string, limits ...string) (reply *wire.ForecastReply, missing string) {
 	reply = &wire.ForecastReply{}
 	parameters := append([]string{"within", within.Name, "buckets", strconv.Itoa(within.buckets), "defaultTtl", defaultTTL}, limits...)
-	err := v.api.Read(apiCollectionPath(v.collection, "forecast"), reply, parameters...)
+	err := v.api.ReadAny(apiCollectionPath(v.collection, "forecast"), reply, parameters...)
 	if err != nil {
 		return nil, err.Error()
 	}

@@ -46,7 +46,8 @@ func (v *visit) showConfigure(status int, data *configureData) error {
 // preview is the effect of a choice. It changes nothing.
 func (v *visit) preview(form url.Values) (*configureData, error) {
 	data := &configureData{Name: v.collection, Once: once()}
-	if err := v.api.Read(apiCollectionPath(v.collection), &data.Now); err != nil {
+	var err error
+	if data.Now, _, err = v.api.Config(v.collection); err != nil {
 		return nil, err
 	}
 	data.Etag = data.Now.Etag.String()
@@ -54,7 +55,7 @@ func (v *visit) preview(form url.Values) (*configureData, error) {
 	if !choiceMade(form) || data.Choice.wrong() {
 		return data, nil
 	}
-	data.Preview = !data.Choice.Same(data.Now)
+	data.Preview = data.Now.Etag == 0 || !data.Choice.Same(data.Now)
 	if !data.Preview {
 		data.Text = "This is the present configuration: there is nothing to save."
 		return data, nil

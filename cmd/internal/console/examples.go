@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-
-	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // The examples of an empty lapse: a collection whose documents expire while one looks.
@@ -40,8 +38,8 @@ func (v *visit) firstWrite() string {
 
 // makeExamples writes the examples. It changes nothing that is there already.
 func makeExamples(v *visit) error {
-	var config wire.Config
-	if err := v.api.Read(apiCollectionPath(exampleCollection), &config); err != nil {
+	config, _, err := v.api.Config(exampleCollection)
+	if err != nil {
 		return err
 	}
 	if config.Etag == 0 {

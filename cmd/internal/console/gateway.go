@@ -169,6 +169,29 @@ func statusOf(err error) int {
 	return 0
 }
 
+// isNoCollection reports whether a collection does not exist: it was never configured, and no write makes it.
+func isNoCollection(err error) bool {
+	var p *access.Problem
+	return errors.As(err, &p) && p.Code == access.NoCollection
+}
+
+// Config reads the configuration of a collection. One that does not exist has that with which it would begin.
+func (c caller) Config(collection string) (config wire.Config, exists bool, err error) {
+	err = c.Read(apiCollectionPath(collection), &config)
+	if isNoCollection(err) {
+		return wire.Config{IndexingMode: wire.Consistent}, false, nil
+	}
+	return config, true, err
+}
+
+// ReadAny reads what is below a collection. One that does not exist has nothing, and into stays as it is.
+func (c caller) ReadAny(path string, into any, query ...string) error {
+	if err := c.Read(path, into, query...); !isNoCollection(err) {
+		return err
+	}
+	return nil
+}
+
 // apiCollectionPath is the path of a collection, or of what is below it.
 func apiCollectionPath(collection string, below ...string) string {
 	return strings.Join(append([]string{"/v1/collections", url.PathEscape(collection)}, below...), "/")

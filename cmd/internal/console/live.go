@@ -112,8 +112,7 @@ func (v *visit) noChanges(topic live.Request) (bool, error) {
 	if topic.Kind != live.Changed {
 		return false, nil
 	}
-	var config wire.Config
-	err := v.api.Read(apiCollectionPath(topic.Collection), &config)
+	config, _, err := v.api.Config(topic.Collection)
 	return !config.Changes, err
 }
 

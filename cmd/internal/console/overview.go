@@ -74,13 +74,13 @@ func (v *visit) grantedCollections(data *overviewData, after string) error {
 	some := names[from:min(from+perPage, len(names))]
 	for _, name := range some {
 		c := wire.Collection{Name: name}
-		var config wire.Config
-		if err := v.api.Read(apiCollectionPath(name), &config); err != nil {
+		config, _, err := v.api.Config(name)
+		if err != nil {
 			return err
 		}
 		c.DefaultTTL, c.IndexingMode, c.Paused, c.Etag = config.DefaultTTL, config.IndexingMode, config.Paused, config.Etag
 		var count wire.CountReply
-		if err := v.api.Read(apiCollectionPath(name, "count"), &count); err != nil {
+		if err := v.api.ReadAny(apiCollectionPath(name, "count"), &count); err != nil {
 			return err
 		}
 		c.Live, c.Expired = count.Live, count.Expired
