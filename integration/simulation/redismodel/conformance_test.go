@@ -136,7 +136,7 @@ func TestRestart(t *testing.T) {
 }
 
 func kind(err error) string {
-	for _, k := range []error{store.ErrFenced, store.ErrDamaged, store.ErrForeign, sink.ErrUnavailable, sink.ErrNotFound} {
+	for _, k := range []error{store.ErrFenced, store.ErrDamaged, store.ErrForeign, sink.ErrUnavailable, sink.ErrNoCollection, sink.ErrNotFound} {
 		if errors.Is(err, k) {
 			return k.Error()
 		}
@@ -197,13 +197,28 @@ func (h *history) step() {
 	collection, id := h.name(), h.id()
 	want, wantErr := h.rig.NewReader().Get(ctx, collection, id)
 	d, err := h.model.Get(collection, id)
-	got := sink.Document{ID: d.ID, Etag: want.Etag, Ts: want.Ts, ExpiresAt: d.ExpiresAt, Body: []byte(d.Body), Slides: d.Slides}
-	if kind(err) != kind(wantErr) || err == nil && (!cmp.Equal(want, got) || d.Header.Ts != int64(want.Ts) || d.Header.Etag != uint64(want.Etag)) {
+	if kind(err) != kind(wantErr) || err == nil && !cmp.Equal(want, read(d)) {
 		h.Errorf("get %s/%s: %v, %v; want %v, %v", collection, id, d, err, want, wantErr)
 	}
 	if _, err := h.model.Load(ctx); err != nil && h.oneIn(2) || h.oneIn(20) {
 		h.rebuild()
 	}
+}
+
+// read is a document as a reader has it.
+func read(d redismodel.Document) sink.Document {
+	h := d.Header
+	got := sink.Document{
+		ID: d.ID, Etag: wire.Etag(h.Etag), Ts: wire.Time(h.Ts), ExpiresAt: d.ExpiresAt, Target: h.Target,
+		Clock: wire.Time(h.Clock().Begin()), Trace: h.Trace, Body: []byte(d.Body), Slides: d.Slides,
+	}
+	if h.Absolute != 0 {
+		got.Deadline = (*wire.Time)(&h.Absolute)
+	}
+	if h.NotAfter != 0 {
+		got.NotAfter = (*wire.Time)(&h.NotAfter)
+	}
+	return got
 }
 
 func (h *history) full(full bool) {
@@ -224,6 +239,10 @@ func (h *history) commit() {
 			c.History = c.History.With(pr.Watermark-5000+int64(i)*3000, uint64(i), []ttlrules.Default{ttlrules.Off, ttlrules.NoDefault, 1, 4}[h.IntN(4)])
 		}
 		configs = []store.ConfigChange{{Collection: h.name(), Config: []*store.Config{nil, c, c}[h.IntN(3)]}}
+	}
+	if h.oneIn(10) {
+		rule := &store.Config{Open: !h.oneIn(4), Etag: 1}
+		configs = append(configs, store.ConfigChange{Collection: wire.CollectionsRule, Config: rule})
 	}
 	var changes []store.CollectionChanges
 	for _, i := range h.Perm(len(h.names))[:h.IntN(3)] {

@@ -172,7 +172,11 @@ func (s *Server) Get(collection, id string) (d Document, err error) {
 	if at := s.state; at.Version == "" || at.Refused || at.Rebuild != 0 || s.configsLeft != len(s.configs) || c.left[0] != len(c.docs) {
 		return d, sink.ErrUnavailable
 	}
-	found, history := c.docs[id], s.configs[collection].History
+	config, configured := s.configs[collection]
+	if !configured && !s.configs[wire.CollectionsRule].Open {
+		return d, sink.ErrNoCollection
+	}
+	found, history := c.docs[id], config.History
 	now := max(s.Now().UnixMilli(), s.state.Watermark)
 	if found == nil || history.Expired(found.Header.Clock(), now) {
 		return d, sink.ErrNotFound
@@ -180,7 +184,7 @@ func (s *Server) Get(collection, id string) (d Document, err error) {
 	d = Document{Collection: collection, ID: id, Header: found.Header, Body: found.Body}
 	if at, expires := d.Header.Clock().Deadline(history.Current()); expires {
 		d.ExpiresAt = (*wire.Time)(&at)
-		d.Slides = d.Header.Clock().Slides(at, now, float64(s.configs[collection].SlideOnRead))
+		d.Slides = d.Header.Clock().Slides(at, now, float64(config.SlideOnRead))
 	}
 	return d, nil
 }

@@ -99,9 +99,10 @@ var teeth = append([]tooth{
 		`	at := m.Time`},
 	{"expired-version-overwritten", "G3 S1", "processor/internal/fold/decide.go",
 		"A write replaces or finds an expired version, which has no event.",
-		`	d.expireIn(s, config)
+		`	d.expireIn(s, config, replaces)
 	if refused`,
-		`	if refused`},
+		`	_ = replaces
+	if refused`},
 	{"live-at-the-deadline", "G2 S1", "processor/internal/fold/decide.go",
 		"A write that is stamped at the deadline finds the document alive.",
 		`config.History.Expired(live.Header.Clock(), at)`,
