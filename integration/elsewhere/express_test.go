@@ -17,7 +17,7 @@ import (
 // It fails if a route, a body or a code of the API changes.
 func TestExpressStore(t *testing.T) {
 	t.Parallel()
-	base := "http://" + harness.EmbeddedLapse(t).HTTP
+	base := "http://" + harness.EmbeddedLapse(t, harness.ClosedCollections).HTTP
 	if status, text := pathClients["go"](t, "PUT", base, "/v1/collections/sessions", `{"defaultTtl":-1}`); status != 200 {
 		t.Fatal(status, text)
 	}

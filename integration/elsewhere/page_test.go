@@ -102,7 +102,7 @@ func (p *page) port(documented string) int {
 // open lets the page have a lapse with embedded servers.
 func (p *page) open() {
 	p.t.Helper()
-	l := harness.EmbeddedLapse(p.t)
+	l := harness.EmbeddedLapse(p.t, harness.ClosedCollections)
 	p.is("4222", l.NATSURL)
 	p.is("7070", l.HTTP)
 	p.env["LAPSE_SERVER"], p.env["LAPSE_HTTP_LISTEN"] = l.NATSURL, l.HTTP

@@ -46,7 +46,7 @@ func TestWebhookRecipe(t *testing.T) {
 	server := httptest.NewServer(receiver)
 	t.Cleanup(server.Close)
 
-	l := harness.EmbeddedLapse(t)
+	l := harness.EmbeddedLapse(t, harness.ClosedCollections)
 	base := "http://" + l.HTTP
 	for _, c := range [][2]string{
 		{"/v1/collections/carts", `{"defaultTtl":3600}`},
