@@ -153,7 +153,7 @@ var teeth = append([]tooth{
 	{"slide-of-any-version", "slideOnRead", "sink/service/slide.go",
 		"A touch for a read renews a version that somebody else has written since.",
 		`			wire.HeaderIfMatch: {etag}, wire.HeaderSlide: {"true"},`,
-		`			wire.HeaderSlide: {"true"},`},
+		`			wire.HeaderSlide: {"true"}, "Etag": {etag},`},
 	{"absolute-deadline-slides", "slideOnRead", "ttlrules/clock.go",
 		"Reads touch documents with an absolute deadline.",
 		`part > 0 && c.Absolute == 0 && deadline`,
