@@ -17,7 +17,8 @@ func (noCollection) Unwrap() error   { return ErrNoCollection }
 // open ([wire.CollectionsRule]).
 func (ps *shards) exists(ctx context.Context, p int, collection string) error {
 	k := ps.keys[p]
-	_, head, _, err := ps.run(ctx, getScript, p, []string{k.State(), k.Config(), k.Docs(wire.CollectionsRule)}, []any{wire.CollectionsRule})
+	keys := []string{k.State(), k.Config(), k.Docs(wire.CollectionsRule)}
+	_, head, _, err := ps.run(ctx, getScript, p, keys, []any{wire.CollectionsRule})
 	if err != nil {
 		return err
 	}
@@ -25,7 +26,7 @@ func (ps *shards) exists(ctx context.Context, p int, collection string) error {
 	if err != nil || rule.Open {
 		return err
 	}
-	nearest, err := ps.nearest(ctx, collection)
+	nearest, err := ps.nearest(ctx, collection, head.Configs)
 	if err != nil {
 		return err
 	}
@@ -34,21 +35,23 @@ func (ps *shards) exists(ctx context.Context, p int, collection string) error {
 
 // Bounds of the search for a name that is near.
 const (
-	nearFor   = 5 * time.Second // how long the names are kept
+	nearFor   = 5 * time.Second // how long the names are kept, unless the number of configurations changes
 	nearPages = 10              // of namesChunk fields each, that are read of the configurations
 )
 
 // nearest is the name of the configured collection that is nearest to one that is not; "" if none is near.
-func (ps *shards) nearest(ctx context.Context, collection string) (string, error) {
+// It uses the names that it found last as long as there are so many configurations: a command that configures a
+// collection asks for it before, and the next one must find its name.
+func (ps *shards) nearest(ctx context.Context, collection string, configs int64) (string, error) {
 	near := &ps.names.near
 	near.Lock()
 	defer near.Unlock()
-	if near.of != ps || time.Since(near.found) >= nearFor {
+	if near.of != ps || near.configs != configs || time.Since(near.found) >= nearFor {
 		names, _, err := ps.scanNames(ctx, 0, "config", nearPages)
 		if err != nil {
 			return "", err
 		}
-		near.of, near.found, near.names = ps, time.Now(), names
+		near.of, near.configs, near.found, near.names = ps, configs, time.Now(), names
 	}
 	return wire.Nearest(collection, near.names), nil
 }

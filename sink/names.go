@@ -43,9 +43,10 @@ type names struct {
 
 	near struct { // see nearest
 		sync.Mutex
-		of    *shards
-		found time.Time
-		names []string
+		of      *shards
+		configs int64 // how many configurations there were
+		found   time.Time
+		names   []string
 	}
 }
 
