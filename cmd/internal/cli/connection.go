@@ -25,7 +25,7 @@ var Vars = kong.Vars{
 // Connection is the flags of every client command.
 type Connection struct {
 	Server  string    `env:"LAPSE_SERVER" group:"connection" placeholder:"URL" help:"NATS server that lapse uses (that of the context, or ${default_server})."`
-	Context string    `env:"LAPSE_CONTEXT" group:"connection" placeholder:"NAME" help:"Context of the command line tool of NATS, whose server and login to use; '' for none (the one that is selected there)."`
+	Context string    `env:"LAPSE_CONTEXT" group:"connection" placeholder:"NAME" help:"Context of the command line tool of NATS, whose server and login to use, or an empty text for none (the one that is selected there)."`
 	Prefix  string    `env:"LAPSE_PREFIX" group:"connection" default:"${default_prefix}" placeholder:"NAME" help:"Prefix of the subjects (${default})."`
 	Login   NATSLogin `embed:"" group:"connection"`
 	Timeout Period    `env:"LAPSE_TIMEOUT" group:"connection" default:"5s" placeholder:"TIME" help:"How long to wait for an answer (${default})."`
