@@ -182,7 +182,7 @@ func TestAnInterruptedWriteEndsAtOnce(t *testing.T) {
 func TestWithoutLapse(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, false)
-	c := b.client(t, short)
+	c := b.client(t, 8*time.Second)
 	const want = `no lapse answers at nats://127.0.0.1`
 	_, err := c.Write(t.Context(), client.Message{Subject: "lapse.write.touch.orders.42"})
 	wantError(t, err, want, "nothing listens on lapse.write.touch.orders.42 there", `Is "lapse serve" running, with the prefix "lapse"?`)

@@ -57,6 +57,9 @@ func publishOne(ctx context.Context, l *connection, msg *nats.Msg, ackOnly bool)
 		}
 		select {
 		case <-time.After(absentAgain):
+			if end, ok := within.Deadline(); ok && time.Until(end) < l.Timeout/4 {
+				return a, l.NoLapse(msg.Subject) // nobody could tell what becomes of a message without time for its answer
+			}
 		case <-within.Done():
 			return a, cmp.Or(denial(within), ctx.Err(), l.NoLapse(msg.Subject))
 		}

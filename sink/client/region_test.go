@@ -30,7 +30,7 @@ func (b *bench) region(t *testing.T, r wire.Region) {
 func TestWritesWithoutTheFirstRegion(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, false)
-	c := b.client(t, short)
+	c := b.client(t, 8*time.Second)
 	write := func() error {
 		_, err := c.Write(t.Context(), client.Message{Subject: wire.DefaultPrefix.Write(wire.Upsert, "orders", "1"), Body: []byte("{}")})
 		return err
