@@ -222,6 +222,11 @@ type Config struct {
 	Etag Etag `json:"etag,omitzero"`
 }
 
+// ConfigProperties are the names that a published [Config] may have.
+var ConfigProperties = []string{
+	"defaultTtl", "indexingMode", "minTtl", "maxTtl", "maxLife", "warnBefore", "slideOnRead", "eventBody", "changes", "paused",
+}
+
 // Published is the configuration as clients publish it, without what only a read has.
 func (c Config) Published() Config {
 	c.Etag = 0

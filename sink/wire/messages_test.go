@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +19,22 @@ import (
 const instant wire.Time = 1_790_000_000_123
 
 func ptr[T any](v T) *T { return &v }
+
+// TestConfigProperties: each property of a configuration is one that a file and a message may have.
+func TestConfigProperties(t *testing.T) {
+	names := slices.Clone(wire.ConfigProperties)
+	for field := range reflect.TypeFor[wire.Config]().Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if at := slices.Index(names, name); at >= 0 {
+			names = slices.Delete(names, at, at+1)
+		} else if name != "etag" {
+			t.Errorf("%s is missing", name)
+		}
+	}
+	if len(names) > 0 {
+		t.Errorf("no configuration has %q", names)
+	}
+}
 
 // The exact JSON of each message. Goes red if a member is renamed, changes its form, or is no
 // longer left out where it does not apply.

@@ -175,7 +175,7 @@ func differences(from, to wire.Config) (all []string) {
 		return found
 	}
 	before, after := values(from), values(to)
-	for _, name := range configMembers {
+	for _, name := range wire.ConfigProperties {
 		if before[name] != after[name] {
 			all = append(all, fmt.Sprintf("%s: %s -> %s", name, cmp.Or(before[name], "-"), cmp.Or(after[name], "-")))
 		}
@@ -295,7 +295,8 @@ func (c *Apply) do(ctx context.Context, conn *client.Client, prefix wire.Prefix,
 func through(from, to wire.Config) []wire.Config {
 	if from.DefaultTTL != nil && to.IndexingMode == wire.NoIndex || from.IndexingMode == wire.NoIndex && to.DefaultTTL != nil {
 		between := from
-		between.DefaultTTL, between.MinTTL, between.MaxTTL, between.IndexingMode = nil, 0, 0, wire.Consistent
+		between.DefaultTTL, between.IndexingMode = nil, wire.Consistent
+		between.MinTTL, between.MaxTTL, between.MaxLife = 0, 0, 0 // they need a default
 		return []wire.Config{between, to}
 	}
 	return []wire.Config{to}

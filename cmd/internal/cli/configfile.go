@@ -14,9 +14,6 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// configMembers are the members that a configuration may have in a file.
-var configMembers = []string{"defaultTtl", "indexingMode", "minTtl", "maxTtl", "warnBefore", "slideOnRead", "eventBody", "changes", "paused"}
-
 // namedConfig is the configuration of a collection, as a file has it.
 type namedConfig struct {
 	Name string
@@ -108,9 +105,9 @@ func readConfig(name string, node *yaml.Node) (namedConfig, error) {
 	for i := 0; i < len(node.Content); i += 2 {
 		key, value := node.Content[i], node.Content[i+1]
 		switch {
-		case !slices.Contains(configMembers, key.Value):
+		case !slices.Contains(wire.ConfigProperties, key.Value):
 			return one, fmt.Errorf("line %d: %s of %s is not known%s: a configuration has %s", key.Line, wire.Quote(key.Value), name,
-				didYouMean(key.Value, configMembers), strings.Join(configMembers, ", "))
+				didYouMean(key.Value, wire.ConfigProperties), strings.Join(wire.ConfigProperties, ", "))
 		case given[key.Value]:
 			return one, fmt.Errorf("line %d: %s of %s comes twice: leave one of them out", key.Line, key.Value, name)
 		}
@@ -152,8 +149,10 @@ func memberUse(member string) string {
 		return "a whole number of seconds, -1, or null"
 	case "indexingMode":
 		return "consistent, lazy or none"
-	case "minTtl", "maxTtl":
+	case "minTtl", "maxTtl", "maxLife":
 		return "a whole number of seconds"
+	case "slideOnRead":
+		return "true, false, or a number over 0 and under 1"
 	case "warnBefore":
 		return "a list of whole numbers of seconds"
 	}

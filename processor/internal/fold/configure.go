@@ -122,15 +122,13 @@ func (c *Requested) readMore(name string, value []byte) *Refusal {
 		use = "true or false"
 		c.NoEventBody, ok = string(value) == "false", string(value) == "true" || string(value) == "false"
 	default:
-		return Refuse(wire.StatusBadRequest, "property %s is not known: a configuration has %s.", wire.Quote(name), allOf(properties))
+		return Refuse(wire.StatusBadRequest, "property %s is not known: a configuration has %s.", wire.Quote(name), allOf(wire.ConfigProperties))
 	}
 	if !ok {
 		return Refuse(wire.StatusBadRequest, "%s %s is not valid: use %s.", name, show(value), use)
 	}
 	return nil
 }
-
-var properties = []string{"defaultTtl", "indexingMode", "minTtl", "maxTtl", "maxLife", "warnBefore", "slideOnRead", "eventBody", "changes", "paused"}
 
 // readLimit reads a number of seconds, as a ttl is written; 0 stands for null.
 func readLimit(value []byte) (n int32, ok bool) {
