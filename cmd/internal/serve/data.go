@@ -24,10 +24,10 @@ const (
 	leastFreeShare = 20       // a twentieth of the disk
 
 	limitedBelow = 4 // with less than so many times that, the growth of the streams is limited
-	refusedBelow = 2 // they leave the half of it
+	refusedBelow = 2 // the streams leave half of it free
 )
 
-// DataWatch finds out when somebody removes the data directory: the embedded NATS server would go
+// dataWatch finds out when somebody removes the data directory: the embedded NATS server would go
 // on, and acknowledge writes into files that are already deleted. It also keeps the streams from filling
 // the disk, reports when it is nearly full, and is a [prometheus.Collector] of the size of the disk.
 type dataWatch struct {
@@ -43,7 +43,7 @@ type dataWatch struct {
 	limit func(more int64) error
 }
 
-// NewDataWatch makes a watch of a directory that this process has locked.
+// newDataWatch makes a watch of a directory that this process has locked.
 func newDataWatch(dir string, prefix wire.Prefix, shards int, board *health.Board, limit func(more int64) error) (*dataWatch, error) {
 	if _, err := wire.ParsePrefix(string(prefix)); err != nil {
 		return nil, err

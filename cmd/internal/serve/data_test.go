@@ -32,7 +32,7 @@ func TestDiskThatIsFullAndHasRoomAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	board := health.New(opts.Logger)
-	data, err := newDataWatch(p.at.Data, opts.Processor.Prefix, 1, board, p.embedded.LimitStore)
+	data, err := newDataWatch(p.at.Data, opts.Processor.Prefix, 1, board, p.embedded.limitStore)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,8 +56,8 @@ func stop(srv *server.Server, started <-chan struct{}) {
 }
 
 // startNATS starts a server, and returns when it accepts connections of this process. With a large log on
-// disk that can take a while. At a given port it listens only after the call of listen; of any
-// other port nobody knows before.
+// disk that can take a while. At a port that the user gives it listens only after the call of
+// listen. A port that the system chooses is not known before, so there it listens at once.
 func startNATS(ctx context.Context, opts Options) (*natsServer, error) {
 	host, portText, err := net.SplitHostPort(opts.NATSListen)
 	if err != nil {
@@ -84,7 +84,7 @@ func startNATS(ctx context.Context, opts Options) (*natsServer, error) {
 		JetStream:              true,
 		DisableJetStreamBanner: true,
 		StoreDir:               filepath.Join(opts.Data, storeName),
-		JetStreamMaxStore:      int64(size), // by default three quarters of what is free now: see [natsServer.LimitStore]
+		JetStreamMaxStore:      int64(size), // by default three quarters of what is free now: see [natsServer.limitStore]
 		SyncInterval:           opts.NATSSync,
 		SyncAlways:             opts.NATSSync == 0,
 		Authorization:          opts.NATSToken,
@@ -155,10 +155,10 @@ func (s *natsServer) clientURL(token string) string {
 	return u.String()
 }
 
-// LimitStore lets the streams grow by so many bytes, and no further: what a client publishes then is refused. It is
+// limitStore lets the streams grow by so many bytes, and no further: what a client publishes then is refused. It is
 // unlimited if more is negative. A stream whose write to the disk fails takes nothing more until the server starts
 // again, so it must not come to that.
-func (s *natsServer) LimitStore(more int64) error {
+func (s *natsServer) limitStore(more int64) error {
 	account := s.GlobalAccount()
 	most := int64(-1)
 	if more >= 0 {

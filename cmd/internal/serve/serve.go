@@ -303,7 +303,7 @@ func (p *process) watchData(metrics *prometheus.Registry, board *health.Board) (
 	if p.at.Data == "" {
 		return nil, nil
 	}
-	data, err := newDataWatch(p.at.Data, p.opts.Processor.Prefix, p.opts.Processor.Shards, board, p.embedded.LimitStore)
+	data, err := newDataWatch(p.at.Data, p.opts.Processor.Prefix, p.opts.Processor.Shards, board, p.embedded.limitStore)
 	if err != nil {
 		return nil, err
 	}

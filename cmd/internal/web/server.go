@@ -166,8 +166,8 @@ func (s *Server) Stop() {
 	}
 }
 
-// waiting lets requests wait until opened is closed, but for those about the process itself. Whoever closes it bounds
-// the wait.
+// waiting lets requests wait until opened is closed, but for those about the process itself. The process
+// closes it after a few seconds at the latest.
 func waiting(opened <-chan struct{}, next http.Handler) http.Handler {
 	if opened == nil {
 		return next

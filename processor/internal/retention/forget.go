@@ -41,7 +41,7 @@ func (k *Keeper) Forget(ctx context.Context, since int64) (wire.SnapshotReply, e
 	return a, nil
 }
 
-// letGo reports whether a shard has let go of what may go of all that had died before an instant.
+// letGo reports whether a shard has removed all that it can of documents that had ended before an instant.
 func (k *Keeper) letGo(before int64) bool {
 	if k.seen == nil {
 		return false
