@@ -60,7 +60,10 @@ func (f *forwarding) answerAgain(ctx context.Context, c *client.Client, prefix w
 		return nil, fmt.Errorf("answer requests to post dead letters again: %w", err)
 	}
 	return func() {
-		_ = sub.Unsubscribe()
+		if err := sub.Unsubscribe(); err == nil {
+			// Until the server knows of it, whoever asks waits for an answer that does not come.
+			_ = c.Conn().FlushTimeout(exchangeWithin)
+		}
 		cancel()
 		under.Wait()
 	}, nil
