@@ -168,7 +168,7 @@ func (l *Lapse) start() error {
 	if err != nil {
 		return err
 	}
-	reads, err := service.Start(l.nc, service.Sliding{Reader: reader, NATS: l.nc, Prefix: wire.DefaultPrefix}, service.Options{Settled: func(ctx context.Context) (wire.SettledReply, error) {
+	reads, err := service.Start(l.nc, service.Sliding{Reader: reader, NATS: l.nc, Prefix: wire.DefaultPrefix}, service.Options{Timeout: limit, Settled: func(ctx context.Context) (wire.SettledReply, error) {
 		return processor.Settled(ctx, l.nc, wire.DefaultPrefix, 1)
 	}})
 	if err != nil {
