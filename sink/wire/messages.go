@@ -217,6 +217,8 @@ type Config struct {
 	Changes bool `json:"changes,omitempty"`
 	// Paused holds back what expires: it is hidden from readers, and gets its event when the collection is resumed.
 	Paused bool `json:"paused,omitempty"`
+	// Indexes are up to MaxIndexes JSON pointers (RFC 6901) by whose values the documents can be queried.
+	Indexes []string `json:"indexes,omitempty"`
 	// Etag, in a read, is the log sequence of the message that made this
 	// configuration; absent if the collection was never configured.
 	Etag Etag `json:"etag,omitzero"`
@@ -225,6 +227,7 @@ type Config struct {
 // ConfigProperties are the names that a published [Config] may have.
 var ConfigProperties = []string{
 	"defaultTtl", "indexingMode", "minTtl", "maxTtl", "maxLife", "warnBefore", "slideOnRead", "eventBody", "changes", "paused",
+	"indexes",
 }
 
 // Published is the configuration as clients publish it, without what only a read has.

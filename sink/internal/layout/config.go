@@ -36,6 +36,8 @@ type Config struct {
 	// Bands has, for each band of the index of those that inherit but the first, the log sequence of the epoch from which
 	// on the history counts there. See [ttlrules.History.Admits].
 	Bands []uint64
+	// Indexes are the pointers of the property indexes, in its order, each with its slot.
+	Indexes []PropertyIndex
 	// Etag is the log sequence of the message that made this configuration; 0 if
 	// there was none.
 	Etag uint64
@@ -46,6 +48,13 @@ type Warning struct {
 	Before int32  // seconds before the deadline
 	Since  int64  // log time, Unix milliseconds
 	Seq    uint64 // log sequence
+}
+
+// PropertyIndex is one of the pointers by whose values the documents of a collection can be queried. Its entries are under the
+// key [Keys.By] of its slot, a number from 0 to wire.MaxIndexes-1 that no other index of the collection has.
+type PropertyIndex struct {
+	Pointer string
+	Slot    int
 }
 
 // BodyChange is the message that changed the property eventBody.
