@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -217,6 +218,8 @@ type Config struct {
 	Changes bool `json:"changes,omitempty"`
 	// Paused holds back what expires: it is hidden from readers, and gets its event when the collection is resumed.
 	Paused bool `json:"paused,omitempty"`
+	// Indexes are up to MaxIndexes JSON pointers (RFC 6901) by whose values the documents can be queried.
+	Indexes []string `json:"indexes,omitempty"`
 	// Etag, in a read, is the log sequence of the message that made this
 	// configuration; absent if the collection was never configured.
 	Etag Etag `json:"etag,omitzero"`
@@ -225,6 +228,7 @@ type Config struct {
 // ConfigProperties are the names that a published [Config] may have.
 var ConfigProperties = []string{
 	"defaultTtl", "indexingMode", "minTtl", "maxTtl", "maxLife", "warnBefore", "slideOnRead", "eventBody", "changes", "paused",
+	"indexes",
 }
 
 // Published is the configuration as clients publish it, without what only a read has.
@@ -384,12 +388,17 @@ type ListReply struct {
 // Encode writes the page as JSON, and does not change the bytes of the documents. Each must be
 // valid JSON; Encode does not check that. An empty page has [], not null.
 func (r ListReply) Encode() []byte {
-	size := len(r.Continuation) + 64
-	for _, d := range r.Documents {
+	return endPage(appendDocuments([]byte{'{'}, r.Documents, len(r.Continuation)), r.Continuation)
+}
+
+// appendDocuments appends the member of a page that has its documents. rest is about how much follows.
+func appendDocuments(b []byte, documents []Document, rest int) []byte {
+	size := rest + 64
+	for _, d := range documents {
 		size += len(d.Document) + len(d.ID) + 160
 	}
-	b := append(make([]byte, 0, size), `{"documents":[`...)
-	for i, d := range r.Documents {
+	b = append(slices.Grow(b, size), `"documents":[`...)
+	for i, d := range documents {
 		if i > 0 {
 			b = append(b, ',')
 		}
@@ -416,9 +425,13 @@ func (r ListReply) Encode() []byte {
 		b = append(append(b, `,"document":`...), d.Document...)
 		b = append(b, '}')
 	}
-	b = append(b, ']')
-	if r.Continuation != "" {
-		b = appendString(append(b, `,"continuation":`...), r.Continuation)
+	return append(b, ']')
+}
+
+// endPage ends a page, with its continuation if there is one.
+func endPage(b []byte, continuation string) []byte {
+	if continuation != "" {
+		b = appendString(append(b, `,"continuation":`...), continuation)
 	}
 	return append(b, '}')
 }

@@ -36,6 +36,8 @@ type Config struct {
 	// Bands has, for each band of the index of those that inherit but the first, the log sequence of the epoch from which
 	// on the history counts there. See [ttlrules.History.Admits].
 	Bands []uint64
+	// Indexes are the pointers of the property indexes, in its order, each with its slot.
+	Indexes []PropertyIndex
 	// Etag is the log sequence of the message that made this configuration; 0 if
 	// there was none.
 	Etag uint64
@@ -144,6 +146,7 @@ func (c Config) Wire() wire.Config {
 	for _, warning := range c.Warnings {
 		w.WarnBefore = append(w.WarnBefore, warning.Before)
 	}
+	w.Indexes = c.Pointers()
 	switch {
 	case c.NoIndex:
 		w.IndexingMode = wire.NoIndex
@@ -158,7 +161,8 @@ func (c Config) Wire() wire.Config {
 }
 
 // storedConfig is the JSON of a Config. An epoch is [since, seq, default], a warning [since, seq, before], a
-// change of the bodies [since, seq], a pause [since, seq, until, seq, drained]; the last one has no end if it is open.
+// change of the bodies [since, seq], a pause [since, seq, until, seq, drained]; the last one has no end if it is open. An
+// index is [pointer, slot].
 type storedConfig struct {
 	Epochs   [][3]int64 `json:"epochs"`
 	NoIndex  bool       `json:"noIndex,omitempty"`
@@ -174,6 +178,7 @@ type storedConfig struct {
 	Bodies   [][2]int64 `json:"bodies,omitempty"`
 	Pauses   [][5]int64 `json:"pauses,omitempty"`
 	Bands    []uint64   `json:"bands,omitempty"`
+	Indexes  [][2]any   `json:"indexes,omitempty"`
 	Etag     uint64     `json:"etag,omitempty"`
 }
 
@@ -190,10 +195,13 @@ func (c Config) Encode() string {
 	for _, w := range c.Warnings {
 		s.Warnings = append(s.Warnings, [3]int64{w.Since, int64(w.Seq), int64(w.Before)})
 	}
+	for _, x := range c.Indexes {
+		s.Indexes = append(s.Indexes, [2]any{x.Pointer, x.Slot})
+	}
 	for _, e := range c.History {
 		s.Epochs = append(s.Epochs, [3]int64{e.Since, int64(e.Seq), int64(e.Default)})
 	}
-	b, _ := json.Marshal(s) // numbers and booleans: cannot fail
+	b, _ := json.Marshal(s) // numbers, booleans and texts: cannot fail
 	return string(b)
 }
 
@@ -236,6 +244,10 @@ func DecodeConfig(raw string) (Config, error) {
 		if len(c.History.From(since)) == 0 || len(s.Bands) > ttlrules.MaxBands {
 			return Config{}, fmt.Errorf("a stored configuration is not one of lapse: %d bands, one from %d on", len(s.Bands), since)
 		}
+	}
+	var ok bool
+	if c.Indexes, ok = decodeIndexes(s.Indexes); !ok {
+		return Config{}, fmt.Errorf("a stored configuration is not one of lapse: indexes %v", s.Indexes)
 	}
 	return c, nil
 }
