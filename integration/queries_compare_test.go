@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/seed18712806/lapse/integration/oracle"
+	"github.com/seed18712806/lapse/integration/oracle/patch"
 	"github.com/seed18712806/lapse/integration/simulation/conditions"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -166,7 +167,7 @@ func (p plain) version(d sink.Document, got reply, all map[string]*candidate, ch
 		versions = []*candidate{c}
 	}
 	for _, v := range versions {
-		if string(v.Body) != string(d.Body) && !v.Merged {
+		if string(v.Body) != string(d.Body) && !(v.Merged && patch.Same(v.Body, d.Body)) {
 			continue
 		}
 		c := newCandidate(d.ID, oracle.Live{Document: v.Document, ExpiresAt: d.ExpiresAt})

@@ -44,8 +44,13 @@ func randomScalar(r *rand.Rand, texts, numbers []string) string {
 		return "null"
 	case 1:
 		return pick(r, []string{"true", "false"})
-	case 2, 3, 4:
+	case 2, 3:
 		return pick(r, numbers)
+	case 4:
+		return pick(r, numbers[3:10]) // those about 0 and 1
+	}
+	if chance(r, 60) {
+		texts = texts[:5]
 	}
 	return quoted(pick(r, texts))
 }
@@ -89,7 +94,7 @@ func randomBody(r *rand.Rand) string {
 	add(20, "", randomValue(r, 10))
 	add(20, `\u0073`, quoted(pick(r, queryTexts)))
 	add(30, "filler", quoted(strings.Repeat("z", r.IntN(400))))
-	add(40, "ttl", pick(r, []string{"-1", "1", "2", "3", "60", "600", "600"}))
+	add(40, "ttl", pick(r, []string{"-1", "-1", "1", "2", "5", "60", "600", "600", "600", "600"}))
 	return "{" + strings.Join(members, ",") + "}"
 }
 
@@ -104,7 +109,9 @@ var queryIDs = func() (ids []string) {
 func randomWrite(r *rand.Rand, p wire.Prefix, collection string, ids []string) *nats.Msg {
 	id := pick(r, ids)
 	msg := &nats.Msg{Header: nats.Header{}}
-	op := pick(r, []wire.Op{wire.Upsert, wire.Upsert, wire.Upsert, wire.Upsert, wire.Create, wire.Replace, wire.Patch, wire.Patch, wire.Touch, wire.Delete})
+	op := pick(r, []wire.Op{
+		wire.Upsert, wire.Upsert, wire.Upsert, wire.Upsert, wire.Create, wire.Create, wire.Replace, wire.Patch, wire.Patch, wire.Touch, wire.Delete,
+	})
 	if op != wire.Touch && op != wire.Delete {
 		msg.Data = []byte(randomBody(r))
 	}
@@ -121,7 +128,7 @@ func randomConfig(r *rand.Rand) string {
 	indexes := slices.Clone(queryPointers)
 	r.Shuffle(len(indexes), func(i, j int) { indexes[i], indexes[j] = indexes[j], indexes[i] })
 	text, _ := json.Marshal(indexes[:r.IntN(min(6, wire.MaxIndexes))])
-	return fmt.Sprintf(`{"defaultTtl":%s,"indexes":%s,"paused":%t}`, pick(r, []string{"-1", "-1", "600", "60", "3", "null"}), text, chance(r, 5))
+	return fmt.Sprintf(`{"defaultTtl":%s,"indexes":%s,"paused":%t}`, pick(r, []string{"-1", "-1", "600", "60", "4", "null"}), text, chance(r, 5))
 }
 
 // query is a random query.
@@ -212,7 +219,7 @@ func randomQuery(r *rand.Rand, indexes []string) query {
 		}
 		return pick(r, queryPointers)
 	}
-	for range pick(r, []int{0, 1, 1, 1, 2, 2, 3, 5}) {
+	for range pick(r, []int{0, 0, 1, 1, 1, 1, 1, 2, 2, 4}) {
 		q.where[pointer()] = randomCondition(r)
 	}
 	switch r.IntN(8) {

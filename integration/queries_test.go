@@ -143,7 +143,7 @@ func (a *asker) round(round int) {
 	a.t.Helper()
 	r := rand.New(rand.NewPCG(a.seed, uint64(round)))
 	collection := queryCollections[r.IntN(len(queryCollections)-1)]
-	writes, queries := r.IntN(60), 60
+	writes, queries := 10+r.IntN(80), 60
 	if round == 0 || chance(r, 4) {
 		collection, queries = queryCollections[3], 20
 	}
