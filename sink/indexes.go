@@ -152,8 +152,8 @@ func (q *querier) ready(ctx context.Context, conditions []entries.Condition) (re
 		case !s.there:
 			making = notReached(q.collection)
 		default:
-			making = fmt.Errorf("%w: the index %s of collection %s is being made, of %d documents %d are done: try again",
-				ErrUnavailable, wire.Quote(s.pointer), q.collection, s.documents, s.made)
+			making = indexMade(fmt.Sprintf("the index %s of collection %s is being made: %d of %d documents are done, try again later",
+				wire.Quote(s.pointer), q.collection, s.made, s.documents))
 		}
 	}
 	slices.SortStableFunc(ready, func(a, b indexState) int { return cmp.Compare(a.counted, b.counted) })

@@ -3,6 +3,7 @@ package sink
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"slices"
 
@@ -19,7 +20,7 @@ func (q *querier) byID(ctx context.Context, after string) (next queryPlace, more
 	case len(equal) == 0:
 		return next, false, invalid("order %q needs a condition that the value at a pointer with an index is equal to one, or to one of several", wire.ByID)
 	case len(conditions) == 0:
-		return next, false, invalid("order %q needs an index that has the values of a condition: declare one with %s", wire.ByID, q.declare(equal[0].Pointer))
+		return next, false, noIndex(fmt.Sprintf("order %q needs an index that has the values of a condition: declare one with %s", wire.ByID, q.declare(equal[0].Pointer)))
 	}
 	ready, making, err := q.ready(ctx, conditions)
 	if err != nil {

@@ -2,6 +2,7 @@ package sink
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -129,10 +130,11 @@ func (q *querier) unordered(ctx context.Context, from queryPlace) (next queryPla
 	case from.Scanned != nil, begins && len(conditions) == 0 && q.scan:
 		return q.examine(ctx, from.Scanned)
 	case len(conditions) == 0 && !begins:
-		return next, false, invalid("the page before went through the index %s, which collection %s no longer has: begin anew without a continuation",
-			wire.Quote(from.Driver), q.collection)
+		return next, false, noIndex(fmt.Sprintf("the page before went through the index %s, which collection %s no longer has: begin anew without a continuation",
+			wire.Quote(from.Driver), q.collection))
 	case len(conditions) == 0:
-		return next, false, invalid("no index serves this query: declare one with %s, or set scan to examine all documents", q.declare(q.where[0].Pointer))
+		return next, false, noIndex(fmt.Sprintf("no index serves this query: declare one with %s, or set scan to examine all documents",
+			q.declare(q.where[0].Pointer)))
 	}
 	ready, making, err := q.ready(ctx, conditions)
 	if err != nil {
@@ -192,7 +194,7 @@ func (q *querier) at(e *entry, pointer string, descending bool) (d Document, val
 func (q *querier) byPointer(ctx context.Context, after string) (next queryPlace, more bool, err error) {
 	own := q.on(q.order.Pointer)
 	if len(q.indexed([]entries.Condition{own})) == 0 {
-		return next, false, invalid("order %s needs an index: declare it with %s", wire.Quote(q.order.String()), q.declare(own.Pointer))
+		return next, false, noIndex(fmt.Sprintf("order %s needs an index: declare it with %s", wire.Quote(q.order.String()), q.declare(own.Pointer)))
 	}
 	others := slices.DeleteFunc(q.indexed(q.where), func(c entries.Condition) bool { return c.Pointer == own.Pointer })
 	ready, making, err := q.ready(ctx, append([]entries.Condition{own}, others...))

@@ -23,6 +23,10 @@ var (
 	ErrUnavailable = layout.ErrUnavailable
 	// ErrInvalidRequest: a limit, a continuation or a forecast is out of range.
 	ErrInvalidRequest = errors.New("invalid request")
+	// ErrNoIndex: no index of the collection serves the query. It is also an ErrInvalidRequest.
+	ErrNoIndex = fmt.Errorf("%w: no index serves the query", ErrInvalidRequest)
+	// ErrIndexMade: the index that would serve the query is still being made. It is also an ErrUnavailable.
+	ErrIndexMade = fmt.Errorf("%w: the index is being made", ErrUnavailable)
 	// ErrForeign: a key of lapse holds something that lapse did not store, or the documents are
 	// divided into another number of shards than the Reader was made for.
 	ErrForeign = layout.ErrForeign
@@ -33,6 +37,18 @@ type invalidRequest string
 
 func (e invalidRequest) Error() string { return string(e) }
 func (invalidRequest) Unwrap() error   { return ErrInvalidRequest }
+
+// noIndex is an ErrNoIndex whose text is a sentence for the client.
+type noIndex string
+
+func (e noIndex) Error() string { return string(e) }
+func (noIndex) Unwrap() error   { return ErrNoIndex }
+
+// indexMade is an ErrIndexMade whose text is a sentence for the client.
+type indexMade string
+
+func (e indexMade) Error() string { return string(e) }
+func (indexMade) Unwrap() error   { return ErrIndexMade }
 
 func invalid(format string, args ...any) error { return invalidRequest(fmt.Sprintf(format, args...)) }
 
