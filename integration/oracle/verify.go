@@ -165,30 +165,8 @@ func catchUp(ctx context.Context, js jetstream.JetStream, models []*Model, event
 	}
 	events = append(events, more...)
 	for _, m := range models {
-		name := m.log().Stream()
-		if m.set.Created == 0 {
-			info, err := stored.Info(ctx, js, name)
-			if err != nil {
-				return events, err
-			}
-			m.set.Created = wire.Time(wire.Identity(info.Config.Metadata, info.Created) / int64(time.Millisecond))
-			if m.restored, _, err = wire.ParseRestored(info.Config.Metadata); err != nil {
-				return events, err
-			}
-			region, err := wire.ParseRegion(info.Config.Metadata)
-			if err != nil {
-				return events, err
-			}
-			m.former = region.Former
-		}
-		log, err := stored.Read(ctx, js, name, m.seq+1)
-		if err != nil {
+		if err := m.catchUp(ctx, js); err != nil {
 			return events, err
-		}
-		for _, msg := range log {
-			if err := m.Apply(msg); err != nil {
-				return events, err
-			}
 		}
 	}
 	return events, nil
