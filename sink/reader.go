@@ -23,6 +23,10 @@ var (
 	ErrUnavailable = layout.ErrUnavailable
 	// ErrInvalidRequest: a limit, a continuation or a forecast is out of range.
 	ErrInvalidRequest = errors.New("invalid request")
+	// ErrNoIndex: no index of the collection serves the query. It is also an ErrInvalidRequest.
+	ErrNoIndex = fmt.Errorf("%w: no index serves the query", ErrInvalidRequest)
+	// ErrIndexMade: the index that would serve the query is still being made. It is also an ErrUnavailable.
+	ErrIndexMade = fmt.Errorf("%w: the index is being made", ErrUnavailable)
 	// ErrForeign: a key of lapse holds something that lapse did not store, or the documents are
 	// divided into another number of shards than the Reader was made for.
 	ErrForeign = layout.ErrForeign

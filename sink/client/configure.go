@@ -41,6 +41,9 @@ type Config struct {
 	// Paused holds back what expires: it is hidden from reads, and gets its event when the collection is resumed, which is
 	// to configure it without Paused.
 	Paused bool
+	// Indexes are up to 8 JSON pointers (RFC 6901), such as "/customer", by whose values the documents can be queried:
+	// see [Collection.Query].
+	Indexes []string
 	// Etag is that of this configuration, 0 if the collection was never configured. It is only
 	// read: to change the configuration on the condition that nobody else has, use [IfMatch].
 	Etag wire.Etag
@@ -53,7 +56,7 @@ func (o *Collection[T]) Configure(ctx context.Context, config Config, options ..
 	if err != nil {
 		return Written{}, o.wrap("", err)
 	}
-	asked := wire.Config{DefaultTTL: ttl, IndexingMode: config.Indexing, Changes: config.Changes, Paused: config.Paused}
+	asked := wire.Config{DefaultTTL: ttl, IndexingMode: config.Indexing, Changes: config.Changes, Paused: config.Paused, Indexes: config.Indexes}
 	if config.SlideOnRead {
 		asked.SlideOnRead = cmp.Or(wire.Slide(config.SlideAfter), wire.SlideTenth)
 	}
@@ -115,7 +118,7 @@ func (o *Collection[T]) Config(ctx context.Context) (Config, error) {
 		return Config{}, o.wrap("", err)
 	}
 	config := Config{Indexing: found.IndexingMode, Etag: found.Etag, SlideOnRead: found.SlideOnRead != 0,
-		Changes: found.Changes, Paused: found.Paused, NoEventBody: found.EventBody != nil && !*found.EventBody,
+		Changes: found.Changes, Paused: found.Paused, Indexes: found.Indexes, NoEventBody: found.EventBody != nil && !*found.EventBody,
 		MinTTL: time.Duration(found.MinTTL) * time.Second, MaxTTL: time.Duration(found.MaxTTL) * time.Second,
 		MaxLife: time.Duration(found.MaxLife) * time.Second}
 	if found.SlideOnRead != wire.SlideTenth {

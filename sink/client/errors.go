@@ -14,6 +14,12 @@ var (
 	// ErrNoCollection: the collection does not exist. It was never configured, or was dropped. It is also an
 	// ErrNotFound.
 	ErrNoCollection = errors.New("no such collection")
+	// ErrNoIndex: no index of the collection serves the query. The text has the command that declares one; or use
+	// [Scan].
+	ErrNoIndex = errors.New("no index serves the query")
+	// ErrIndexMade: the index of the query is still being made. The text says how far it is. It is also an
+	// ErrUnavailable.
+	ErrIndexMade = errors.New("the index is being made")
 	// ErrExists: the document to be created exists.
 	ErrExists = errors.New("exists")
 	// ErrPrecondition: the document, or the configuration, does not have the etag of [IfMatch].
@@ -80,14 +86,26 @@ func (e *RejectedError) Is(target error) bool {
 type ReadError struct {
 	Code int // wire.StatusNotFound and so on
 	Text string
-	Kind string // of the reason, for programs: wire.ReasonNoCollection, or ""
+	Kind string // of the reason, for programs: wire.ReasonNoCollection, ReasonNoIndex, ReasonIndexMade, or ""
 }
 
 func (e *ReadError) Error() string { return fmt.Sprintf("%d: %s", e.Code, e.Text) }
 
 // Is reports whether the code is that of an error of this package.
 func (e *ReadError) Is(target error) bool {
-	return target == ErrNoCollection && e.Kind == wire.ReasonNoCollection || target == ErrNotFound && e.Code == wire.StatusNotFound || target == ErrUnavailable && e.Code == wire.StatusUnavailable
+	switch target {
+	case ErrNoCollection:
+		return e.Kind == wire.ReasonNoCollection
+	case ErrNoIndex:
+		return e.Kind == wire.ReasonNoIndex
+	case ErrIndexMade:
+		return e.Kind == wire.ReasonIndexMade
+	case ErrNotFound:
+		return e.Code == wire.StatusNotFound
+	case ErrUnavailable:
+		return e.Code == wire.StatusUnavailable
+	}
+	return false
 }
 
 // invalidError is an ErrInvalid with a text.

@@ -99,8 +99,13 @@ func StatusOf(err error) (code int, text string) {
 
 // ReasonOf is the reason of an error of a [Reader] for programs; "" if there is none.
 func ReasonOf(err error) string {
-	if errors.Is(err, sink.ErrNoCollection) {
+	switch {
+	case errors.Is(err, sink.ErrNoCollection):
 		return wire.ReasonNoCollection
+	case errors.Is(err, sink.ErrNoIndex):
+		return wire.ReasonNoIndex
+	case errors.Is(err, sink.ErrIndexMade):
+		return wire.ReasonIndexMade
 	}
 	return ""
 }

@@ -22,6 +22,13 @@ const ReasonNoCollection = "no-collection"
 // ReasonUndeliverable is the reason of a 409 about a message to a target that could never be delivered.
 const ReasonUndeliverable = "undeliverable"
 
+// ReasonNoIndex is the reason of a 400 about a query that no index of the collection serves. ReasonIndexMade is that of a
+// 503 about one whose index is still being made.
+const (
+	ReasonNoIndex   = "no-index"
+	ReasonIndexMade = "index-being-made"
+)
+
 // HeaderReason is on a rejection and on the answer to a read that failed, if that has a reason for programs.
 const HeaderReason = "Lapse-Reason"
 

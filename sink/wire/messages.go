@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -387,12 +388,17 @@ type ListReply struct {
 // Encode writes the page as JSON, and does not change the bytes of the documents. Each must be
 // valid JSON; Encode does not check that. An empty page has [], not null.
 func (r ListReply) Encode() []byte {
-	size := len(r.Continuation) + 64
-	for _, d := range r.Documents {
+	return endPage(appendDocuments([]byte{'{'}, r.Documents, len(r.Continuation)), r.Continuation)
+}
+
+// appendDocuments appends the member of a page that has its documents. rest is about how much follows.
+func appendDocuments(b []byte, documents []Document, rest int) []byte {
+	size := rest + 64
+	for _, d := range documents {
 		size += len(d.Document) + len(d.ID) + 160
 	}
-	b := append(make([]byte, 0, size), `{"documents":[`...)
-	for i, d := range r.Documents {
+	b = append(slices.Grow(b, size), `"documents":[`...)
+	for i, d := range documents {
 		if i > 0 {
 			b = append(b, ',')
 		}
@@ -419,9 +425,13 @@ func (r ListReply) Encode() []byte {
 		b = append(append(b, `,"document":`...), d.Document...)
 		b = append(b, '}')
 	}
-	b = append(b, ']')
-	if r.Continuation != "" {
-		b = appendString(append(b, `,"continuation":`...), r.Continuation)
+	return append(b, ']')
+}
+
+// endPage ends a page, with its continuation if there is one.
+func endPage(b []byte, continuation string) []byte {
+	if continuation != "" {
+		b = appendString(append(b, `,"continuation":`...), continuation)
 	}
 	return append(b, '}')
 }

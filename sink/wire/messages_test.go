@@ -81,6 +81,14 @@ func TestJSON(t *testing.T) {
 		{"list request, nothing set", wire.ListRequest{}, `{}`},
 		{"list request", wire.ListRequest{Limit: 5, Continuation: "next"}, `{"limit":5,"continuation":"next"}`},
 
+		{"query request, nothing set", wire.QueryRequest{}, `{}`},
+		{"query request", wire.QueryRequest{Where: map[string]json.RawMessage{"/b": json.RawMessage(`{"gte":1}`), "/a": json.RawMessage(`"x"`)}, Order: "-/b", Count: true, Scan: true},
+			`{"where":{"/a":"x","/b":{"gte":1}},"order":"-/b","count":true,"scan":true}`},
+		{"query, empty", wire.QueryReply{Examined: 7}, `{"documents":[],"examined":7}`},
+		{"query", wire.QueryReply{Examined: 7, Continuation: "next", Documents: []wire.Document{{ID: "b", Etag: 18, Ts: instant, Document: json.RawMessage(`{"n":1}`)}}},
+			`{"documents":[{"id":"b","etag":"18","ts":"2026-09-21T14:13:20.123Z","document":{"n":1}}],"examined":7,"continuation":"next"}`},
+		{"query that counts none", wire.QueryReply{Count: ptr(int64(0)), Examined: 7, Continuation: "next"}, `{"count":0,"examined":7,"continuation":"next"}`},
+
 		{"count", wire.CountReply{}, `{"live":0,"expired":0}`},
 
 		{"forecast", wire.ForecastReply{Buckets: []wire.Bucket{{From: instant, Until: instant + 60_000}, {From: instant + 60_000, Until: instant + 120_000, Count: 3}}},
@@ -191,6 +199,7 @@ func TestListCarriesTheDocumentsUnchanged(t *testing.T) {
 // documents of this test.
 func TestEncodeIsWhatTheTagsSay(t *testing.T) {
 	type plainList wire.ListReply // without the method
+	type plainQuery wire.QueryReply
 	document := rapid.Map(rapid.SampledFrom([]string{`{}`, `{"a":[1,"x"]}`}), func(s string) json.RawMessage { return json.RawMessage(s) })
 	when := rapid.Custom(func(t *rapid.T) wire.Time { return wire.Time(rapid.Int64Range(0, 4e12).Draw(t, "instant")) })
 	rapid.Check(t, func(t *rapid.T) {
@@ -217,6 +226,11 @@ func TestEncodeIsWhatTheTagsSay(t *testing.T) {
 			page.Documents = append(page.Documents, d)
 		}
 		same(t, plainList(page), page.Encode())
+		found := wire.QueryReply{Documents: page.Documents, Examined: rapid.Int64().Draw(t, "examined"), Continuation: page.Continuation}
+		if rapid.Bool().Draw(t, "counts") {
+			found.Documents, found.Count = nil, ptr(rapid.Int64().Draw(t, "count"))
+		}
+		same(t, plainQuery(found), found.Encode())
 	})
 }
 
@@ -227,6 +241,10 @@ func TestAPageHasTheBytesOfItsDocuments(t *testing.T) {
 		var got wire.ListReply
 		if err := json.Unmarshal(page.Encode(), &got); err != nil || string(got.Documents[0].Document) != body {
 			t.Errorf("%q is read as %+v, %v", body, got, err)
+		}
+		var found wire.QueryReply
+		if err := json.Unmarshal(wire.QueryReply{Documents: page.Documents}.Encode(), &found); err != nil || string(found.Documents[0].Document) != body {
+			t.Errorf("%q is read as %+v, %v, from a query", body, found, err)
 		}
 	}
 }

@@ -1,6 +1,9 @@
 package wire
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"strconv"
+)
 
 // Limits of the indexes of a collection.
 const (
@@ -35,12 +38,28 @@ type QueryRequest struct {
 // ByID is the order of a query by id.
 const ByID Order = "id"
 
-// QueryReply is a page of a query. The last page has no continuation. Write it with [QueryReply.Encode]: see [ListReply].
+// QueryReply is a page of a query. The last page has no continuation. Write it with [QueryReply.Encode]: see
+// [ListReply].
 type QueryReply struct {
-	Documents []Document
+	Documents []Document `json:"documents,omitzero"`
 	// Count is how many documents of this part of the collection there are, if the request asks for that. Those of all
 	// pages are to be added.
-	Count        *int64
-	Examined     int64 // entries of an index, or documents, that were examined for this page
-	Continuation string
+	Count        *int64 `json:"count,omitempty"`
+	Examined     int64  `json:"examined"` // entries of an index, or documents, that were examined for this page
+	Continuation string `json:"continuation,omitempty"`
 }
+
+// Encode writes the page as JSON, as [ListReply.Encode] does. One with a Count has no documents.
+func (r QueryReply) Encode() []byte {
+	b := []byte{'{'}
+	if r.Count != nil {
+		b = strconv.AppendInt(append(b, `"count":`...), *r.Count, 10)
+	} else {
+		b = appendDocuments(b, r.Documents, len(r.Continuation))
+	}
+	b = strconv.AppendInt(append(b, `,"examined":`...), r.Examined, 10)
+	return endPage(b, r.Continuation)
+}
+
+// MarshalJSON implements [json.Marshaler] with Encode.
+func (r QueryReply) MarshalJSON() ([]byte, error) { return r.Encode(), nil }
