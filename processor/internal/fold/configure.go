@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/seed18712806/lapse/sink/entries"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
@@ -66,6 +67,7 @@ func Configured(c store.Config, m *Message, at int64, catalog Catalog) (store.Co
 	c.NoIndex, c.Lazy = want.NoIndex, want.Lazy
 	c.MinTTL, c.MaxTTL, c.SlideOnRead, c.Changes = want.MinTTL, want.MaxTTL, want.SlideOnRead, want.Changes
 	c.Open = want.Open
+	c = c.WithIndexes(want.Indexes)
 	if want.NoEventBody != c.NoEventBody() {
 		c.Bodies = append(slices.Clip(c.Bodies), store.BodyChange{Since: at, Seq: m.Seq})
 	}
@@ -121,6 +123,8 @@ func (c *Requested) readMore(name string, value []byte) *Refusal {
 	case "eventBody":
 		use = "true or false"
 		c.NoEventBody, ok = string(value) == "false", string(value) == "true" || string(value) == "false"
+	case "indexes":
+		return c.readIndexes(value)
 	default:
 		return Refuse(wire.StatusBadRequest, "property %s is not known: a configuration has %s.", wire.Quote(name), allOf(wire.ConfigProperties))
 	}
@@ -149,6 +153,23 @@ func readWarnings(value []byte) (before []int32, ok bool) {
 		before = append(before, b)
 	}
 	return before, true
+}
+
+// readIndexes reads the pointers by whose values documents can be queried.
+func (c *Requested) readIndexes(value []byte) *Refusal {
+	err := json.Unmarshal(value, &c.Indexes)
+	if err != nil || c.Indexes == nil || len(c.Indexes) > wire.MaxIndexes {
+		return Refuse(wire.StatusBadRequest, "indexes %s is not valid: use a list of at most %d different JSON pointers, such as [\"/customer\",\"/seat/row\"], or [] for no indexes.", show(value), wire.MaxIndexes)
+	}
+	for i, pointer := range c.Indexes {
+		if err := entries.CheckPointer(pointer); err != nil {
+			return Refuse(wire.StatusBadRequest, "indexes %s is not valid: %v", show(value), err)
+		}
+		if slices.Contains(c.Indexes[:i], pointer) {
+			return Refuse(wire.StatusBadRequest, "indexes %s is not valid: pointer %s is there twice: name it once.", show(value), wire.Quote(pointer))
+		}
+	}
+	return nil
 }
 
 // checkLimits refuses limits that exclude each other or the default.

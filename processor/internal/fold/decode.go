@@ -67,6 +67,7 @@ type Requested struct {
 	NoEventBody    bool
 	Changes        bool
 	Paused         bool
+	Indexes        []string
 	Open           bool // of [wire.CollectionsRule] alone
 }
 

@@ -100,7 +100,7 @@ func TestG8_EveryKindOfBadInput(t *testing.T) {
 		{"default as text", "lapse.config.c", nil, `{"defaultTtl":"60"}`, 400, "use a whole number of seconds"},
 		{"default -2", "lapse.config.c", nil, `{"defaultTtl":-2}`, 400, "use a whole number of seconds"},
 		{"default too large", "lapse.config.c", nil, `{"defaultTtl":2147483648}`, 400, "use a whole number of seconds"},
-		{"unknown property", "lapse.config.c", nil, `{"defaultTTL":60}`, 400, `property "defaultTTL" is not known: a configuration has defaultTtl, indexingMode, minTtl, maxTtl, maxLife, warnBefore, slideOnRead, eventBody, changes and paused.`},
+		{"unknown property", "lapse.config.c", nil, `{"defaultTTL":60}`, 400, `property "defaultTTL" is not known: a configuration has defaultTtl, indexingMode, minTtl, maxTtl, maxLife, warnBefore, slideOnRead, eventBody, changes, paused and indexes.`},
 		{"unknown mode", "lapse.config.c", nil, `{"indexingMode":"eager"}`, 400, `indexingMode "eager" is not valid: use "consistent", "lazy" or "none".`},
 		{"mode null", "lapse.config.c", nil, `{"indexingMode":null}`, 400, `indexingMode null is not valid`},
 		{"no index and a default", "lapse.config.c", nil, `{"indexingMode":"none","defaultTtl":-1}`, 400, "set one of them only"},

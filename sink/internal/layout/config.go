@@ -50,13 +50,6 @@ type Warning struct {
 	Seq    uint64 // log sequence
 }
 
-// PropertyIndex is one of the pointers by whose values the documents of a collection can be queried. Its entries are under the
-// key [Keys.By] of its slot, a number from 0 to wire.MaxIndexes-1 that no other index of the collection has.
-type PropertyIndex struct {
-	Pointer string
-	Slot    int
-}
-
 // BodyChange is the message that changed the property eventBody.
 type BodyChange struct {
 	Since int64  // log time, Unix milliseconds
@@ -153,6 +146,7 @@ func (c Config) Wire() wire.Config {
 	for _, warning := range c.Warnings {
 		w.WarnBefore = append(w.WarnBefore, warning.Before)
 	}
+	w.Indexes = c.Pointers()
 	switch {
 	case c.NoIndex:
 		w.IndexingMode = wire.NoIndex
@@ -167,7 +161,8 @@ func (c Config) Wire() wire.Config {
 }
 
 // storedConfig is the JSON of a Config. An epoch is [since, seq, default], a warning [since, seq, before], a
-// change of the bodies [since, seq], a pause [since, seq, until, seq, drained]; the last one has no end if it is open.
+// change of the bodies [since, seq], a pause [since, seq, until, seq, drained]; the last one has no end if it is open. An
+// index is [pointer, slot].
 type storedConfig struct {
 	Epochs   [][3]int64 `json:"epochs"`
 	NoIndex  bool       `json:"noIndex,omitempty"`
@@ -183,6 +178,7 @@ type storedConfig struct {
 	Bodies   [][2]int64 `json:"bodies,omitempty"`
 	Pauses   [][5]int64 `json:"pauses,omitempty"`
 	Bands    []uint64   `json:"bands,omitempty"`
+	Indexes  [][2]any   `json:"indexes,omitempty"`
 	Etag     uint64     `json:"etag,omitempty"`
 }
 
@@ -199,10 +195,13 @@ func (c Config) Encode() string {
 	for _, w := range c.Warnings {
 		s.Warnings = append(s.Warnings, [3]int64{w.Since, int64(w.Seq), int64(w.Before)})
 	}
+	for _, x := range c.Indexes {
+		s.Indexes = append(s.Indexes, [2]any{x.Pointer, x.Slot})
+	}
 	for _, e := range c.History {
 		s.Epochs = append(s.Epochs, [3]int64{e.Since, int64(e.Seq), int64(e.Default)})
 	}
-	b, _ := json.Marshal(s) // numbers and booleans: cannot fail
+	b, _ := json.Marshal(s) // numbers, booleans and texts: cannot fail
 	return string(b)
 }
 
@@ -245,6 +244,10 @@ func DecodeConfig(raw string) (Config, error) {
 		if len(c.History.From(since)) == 0 || len(s.Bands) > ttlrules.MaxBands {
 			return Config{}, fmt.Errorf("a stored configuration is not one of lapse: %d bands, one from %d on", len(s.Bands), since)
 		}
+	}
+	var ok bool
+	if c.Indexes, ok = decodeIndexes(s.Indexes); !ok {
+		return Config{}, fmt.Errorf("a stored configuration is not one of lapse: indexes %v", s.Indexes)
 	}
 	return c, nil
 }

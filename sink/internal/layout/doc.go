@@ -14,10 +14,17 @@
 //	                                     in bands: each begins [ttlrules.BandWidth] above the one before
 //	<prefix>:{tag}:own:<collection>      sorted set: ids with a TTL or an instant of their own, by the later of the deadline and _ts; those
 //	                                     that never expire by [NeverScore]
+//	<prefix>:{tag}:by<slot>:<collection> sorted set: the entries of one of the property indexes ([PropertyIndex]), which package
+//	                                     entries writes: a value and an id, all of score 0
 //
 // Each document is in exactly one of the two sorted sets, whatever the configuration is. They do not depend on the configuration. Which documents are due is a cut
 // through each of them, which package ttlrules computes. So a change of the default TTL
 // rewrites nothing.
+//
+// The entries of a property index follow from the bodies of the documents: for each stored document, and each value that it
+// has at the pointer, there is one entry, and there is no other. The commit that changes a document changes its entries. The
+// state has how many an index has, as it has the sizes of the collections. While an index is being made ([Making]), entries
+// are missing, and there is still no other.
 //
 // Scripts run through a [Runner] and answer with a [Reply]. Its head, which scripts share, is decoded
 // in one place ([Head], head.lua).
