@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -20,7 +21,7 @@ type Pointer string
 func (p *Pointer) UnmarshalText(text []byte) error {
 	pointer, err := entries.PointerOf(string(text))
 	*p = Pointer(pointer)
-	return err
+	return endless(err)
 }
 
 // QueryOrder is the order of a list. A nil pointer means that the user did not give it.
@@ -34,7 +35,15 @@ func (o *QueryOrder) Decode(ctx *kong.DecodeContext) error {
 	}
 	order, err := entries.OrderOf(token.String())
 	*o = QueryOrder(order)
-	return err
+	return endless(err)
+}
+
+// endless is a sentence without its full stop: the command line adds which help to read.
+func endless(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.New(strings.TrimSuffix(err.Error(), "."))
 }
 
 // Conditions are the flags of commands about the documents for which conditions hold.

@@ -268,8 +268,12 @@ func (m *many) report(counts manyCounts) (err error) {
 		failed.Text = fmt.Sprintf("%s: %s failed", m.Collection, output.Documents(int64(counts.Failed)))
 	case counts.Changed > 0:
 		failed.Status = wire.StatusPreconditionFailed
-		failed.Text = fmt.Sprintf("%s: %s had changed or were gone when they were to be %s, and were left alone: repeat the command to look at them again",
-			m.Collection, output.Documents(int64(counts.Changed)), m.done)
+		were, they, them := "were", "they", "them"
+		if counts.Changed == 1 {
+			were, they, them = "was", "it", "it"
+		}
+		failed.Text = fmt.Sprintf("%s: %s had changed or %s gone when %s %s to be %s, and %s left alone: repeat the command to look at %s again",
+			m.Collection, output.Documents(int64(counts.Changed)), were, they, were, m.done, were, them)
 	default:
 		return err
 	}

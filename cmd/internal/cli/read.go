@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -90,9 +91,16 @@ func (c *Collections) Run(ctx context.Context, streams output.Streams) error {
 				}
 				continue
 			}
-			paused := map[bool]string{true: "\tpaused"}[one.Paused]
-			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d%s\n", output.Name(one.Name), output.DefaultTTL(one.DefaultTTL),
-				one.IndexingMode, one.Live, one.Expired, paused)
+			var more []string
+			if one.Paused {
+				more = append(more, "paused")
+			}
+			if len(one.Indexes) > 0 {
+				more = append(more, "indexes="+output.Names(one.Indexes))
+			}
+			line := fmt.Sprintf("%s\t%s\t%s\t%d\t%d\t%s", output.Name(one.Name), output.DefaultTTL(one.DefaultTTL),
+				one.IndexingMode, one.Live, one.Expired, strings.Join(more, " "))
+			_, _ = fmt.Fprintln(table, strings.TrimSuffix(line, "\t"))
 		}
 		if err := table.Flush(); err != nil || page.Continuation == "" {
 			return err
@@ -191,7 +199,8 @@ type Count struct {
 // Help implements [kong.HelpProvider].
 func (Count) Help() string {
 	return `"live" counts the documents that a read finds, "expired" those that have expired and that
-lapse has not removed yet. With --where it counts the live documents for which the conditions hold, a page at a time.`
+lapse has not removed yet. The other lines are about the indexes: "entries" are values of documents, "not-indexed"
+documents whose value is none that an index takes, "making" documents of how many. With --where it counts the live documents for which the conditions hold, a page at a time.`
 }
 
 // Run runs the command.
@@ -217,7 +226,19 @@ func (c *Count) Run(ctx context.Context, streams output.Streams) error {
 		return output.PrintJSON(streams.Out, reply)
 	}
 	_, err = fmt.Fprintf(streams.Out, "%s live=%d expired=%d\n", c.Name, reply.Live, reply.Expired)
+	for _, index := range reply.Indexes {
+		_, _ = fmt.Fprintf(streams.Out, "%s index=%s entries=%d not-indexed=%d%s\n", c.Name, output.Name(index.Pointer),
+			index.Entries, index.NotIndexed, making(index))
+	}
 	return err
+}
+
+// making says how far an index is made; "" if it is.
+func making(index wire.IndexCount) string {
+	if index.Making == nil {
+		return ""
+	}
+	return fmt.Sprintf(" making=%d/%d", index.Making.Made, index.Making.Of)
 }
 
 // query counts the documents of a query.
