@@ -23,6 +23,11 @@ type QueryOptions struct {
 	Scan         bool // examine all documents where no index serves the query
 }
 
+// Dear reports whether the query may examine many more documents than it returns.
+func (o QueryOptions) Dear() bool {
+	return o.Scan || o.Count || len(o.Where) > 1 || o.Order.ByDeadline && len(o.Where) > 0
+}
+
 // QueryPage is a page of a query. The last page has no continuation.
 type QueryPage struct {
 	Documents    []Document

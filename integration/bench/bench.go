@@ -83,6 +83,7 @@ var rows = []row{
 	{name: "rebuild", title: "rebuild of a wiped Redis", run: (*bench).rebuild, size: 1_000_000},
 	{name: "startup", title: "start-up of the embedded default", run: (*bench).startup},
 	{name: "snapshots", title: "lateness while snapshots are taken", run: (*bench).snapshots, extra: true},
+	{name: "queries", title: "queries by an index, and what it costs", run: (*bench).queries, extra: true},
 	{name: "messages", title: "messages at their time", run: (*bench).messages, extra: true},
 	{name: "shards", title: "CPU a document with four shards", run: (*bench).shards, extra: true, size: usual / 2},
 	{name: "cost", title: "CPU of a document, beside the formula for it", run: (*bench).cost, extra: true},

@@ -115,6 +115,11 @@
 // as fast as NATS acknowledges them, and written and expired at 5,000 a second. With -masters 3 they are on a
 // Redis Cluster.
 //
+// queries: documents in groups of 100, with an index of the group. As ingest in a fast batch, with that index and
+// without one; the growth of used_memory for each of these documents. Then, with 10 documents for 3 of -n: pages of 100 by
+// the list by deadline, from the first on, in turn with queries for all documents of a group at random; and how many
+// documents a second come into an index that is declared once they are all there.
+//
 // messages: as lateness, with documents that have a target, from which each subscriber receives the
 // document at its time; and the resident memory of all processes of a side with -n messages that wait, less
 // that without. beanstalkd (Debian package beanstalkd, without its log on disk): a worker reserves and

@@ -55,6 +55,11 @@ func (b *bench) ingestLapse(ctx context.Context, round int, shards int, ld load.
 			return 0, err
 		}
 	}
+	return b.ingestInto(ctx, round, l, ld, publish)
+}
+
+// ingestInto is ingestLapse with a lapse whose collections are configured.
+func (b *bench) ingestInto(ctx context.Context, round int, l *rig.Lapse, ld load.Load, publish publisher) (float64, error) {
 	w := ld.Warm()
 	if err := load.PublishAll(l.NATS.JS, w.N, func(i int) *nats.Msg { return w.Upsert(rig.Warm, i, w.TTL) }); err != nil {
 		return 0, err

@@ -88,7 +88,8 @@ type Collection struct {
 	Bare       bool  // its events have no document
 	Changes    bool  // its changes are published
 	Paused     bool  // what expires gets its event later
-	Altered    int   // changes of Default and Bare since it is paused
+	Indexes    []string
+	Altered    int // changes of Default and Bare since it is paused
 }
 
 // Model is the state that a log leads to, and the events that it requires.
@@ -317,6 +318,9 @@ func (m *Model) exists(collection string) bool { return m.open || m.collections[
 func (m *Model) Config(collection string) wire.Config {
 	c := m.collections[collection]
 	config := wire.Config{IndexingMode: wire.Consistent, Etag: c.Etag, MinTTL: c.Min, MaxTTL: c.Max, WarnBefore: c.WarnBefore, MaxLife: c.Life, SlideOnRead: c.Slides, Changes: c.Changes, Paused: c.Paused}
+	if len(c.Indexes) > 0 {
+		config.Indexes = c.Indexes
+	}
 	if c.Bare {
 		config.EventBody = new(bool)
 	}

@@ -237,6 +237,10 @@ func configuration(body []byte, current Collection) (next Collection, ok bool) {
 			if next.WarnBefore, ok = warnings(raw); !ok {
 				return Collection{}, false
 			}
+		case "indexes":
+			if next.Indexes, ok = pointers(raw); !ok {
+				return Collection{}, false
+			}
 		default:
 			return Collection{}, false
 		}
@@ -251,6 +255,21 @@ func configuration(body []byte, current Collection) (next Collection, ok bool) {
 	tooLow := next.Default > 0 && next.Default < next.Min
 	tooHigh := next.Max != 0 && (next.Default == -1 || next.Default > next.Max || next.Min > next.Max)
 	return next, !limited || next.Default != 0 && !tooLow && !tooHigh
+}
+
+var pointer = regexp.MustCompile(`^(/([^~/]|~[01])*){1,16}$`)
+
+// pointers decodes the property indexes: up to 8 different JSON pointers.
+func pointers(raw json.RawMessage) (all []string, ok bool) {
+	if raw[0] != '[' || json.Unmarshal(raw, &all) != nil || len(all) > 8 {
+		return nil, false
+	}
+	for i, p := range all {
+		if !pointer.MatchString(p) || len(p) > 255 || slices.Contains(all[:i], p) {
+			return nil, false
+		}
+	}
+	return all, true
 }
 
 // slides decodes the property slideOnRead: true stands for a tenth.

@@ -66,6 +66,9 @@ func Generate(seed uint64) *Plan {
 	if g.r = rand.New(rand.NewPCG(seed, 12)); g.r.IntN(30) == 0 && !g.plan.Region {
 		g.flood()
 	}
+	if g.r = rand.New(rand.NewPCG(seed, 13)); g.r.IntN(2) == 0 {
+		g.indexes()
+	}
 	slices.SortStableFunc(g.plan.Steps, func(a, b Step) int { return int(a.At - b.At) })
 	return g.plan
 }

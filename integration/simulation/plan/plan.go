@@ -44,6 +44,9 @@ var verbs = map[string]int{
 	"repeat": 0, // the last message again, with its message id
 	"read":   4, // process, collection, id, and after how long it appends the touch if the document slides
 	"list":   0, // what Redis has now is listed once the history is over
+	// Collection, documents of a page (behind them may come +count or +scan), from page to page, order (none: none) and
+	// conditions: a query in pages, of what Redis has then.
+	"query": 5,
 
 	"start":      1, // process: unless it runs
 	"kill":       1, // process
@@ -88,7 +91,7 @@ var verbs = map[string]int{
 	"redis-rollback": 0, // to the last save
 	"redis-restart":  0,
 	"redis-full":     1, // duration
-	"redis-damage":   2, // what (document, index, config, state), number
+	"redis-damage":   2, // what (document, index, entry, config, state), number
 	"redis-evicts":   1, // duration: by its configuration it may evict keys
 
 	// Of the second region, if there is one, and of the link between both. What is log, events, questions or all.

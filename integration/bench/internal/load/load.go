@@ -34,7 +34,10 @@ type Load struct {
 	N    int // documents
 	Size int // bytes of a document
 	TTL  int // the item's own, in seconds; 0 if it has none
-	text string
+	// Groups is in how many groups the documents are, each in the one of its number modulo Groups, with the property group; 0
+	// for no such property.
+	Groups int
+	text   string
 }
 
 // New makes a load of n documents of size bytes. Their own TTL is ttl seconds, or none if 0.
@@ -91,11 +94,17 @@ func (l Load) BodyWith(i, ttl int) []byte {
 	if ttl != 0 {
 		b = strconv.AppendInt(append(b, `,"ttl":`...), int64(ttl), 10)
 	}
+	if l.Groups > 0 {
+		b = append(append(append(b, `,"group":"`...), l.Group(i)...), '"')
+	}
 	b = append(b, `,"data":"`...)
 	from := i * 7 % 8192
 	b = append(b, l.text[from:from+l.Size-len(b)-2]...)
 	return append(b, `"}`...)
 }
+
+// Group returns the group of document i.
+func (l Load) Group(i int) string { return "g" + strconv.Itoa(i%l.Groups) }
 
 // Upsert returns the message that writes a document to a collection of lapse.
 func (l Load) Upsert(collection string, i, ttl int) *nats.Msg {

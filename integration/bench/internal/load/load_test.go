@@ -11,10 +11,16 @@ import (
 func TestDocuments(t *testing.T) {
 	for _, size := range []int{MinBody, 100, 256, 100_000} {
 		l := New(3_000_000, size, LongTTL, 1)
+		if size > MinBody {
+			l.Groups = 30_000
+		}
 		for _, i := range []int{0, 1, 99, 8192, 2_999_999} {
 			b := l.Body(i)
-			var v struct{ N, TTL int }
-			if err := json.Unmarshal(b, &v); err != nil || v.N != i || v.TTL != LongTTL {
+			var v struct {
+				N, TTL int
+				Group  string
+			}
+			if err := json.Unmarshal(b, &v); err != nil || v.N != i || v.TTL != LongTTL || l.Groups > 0 && v.Group != l.Group(i) {
 				t.Errorf("document %d is %s (%v)", i, b, err)
 			}
 			if len(b) != size {

@@ -136,16 +136,26 @@ func (l *Lapse) Configure(ctx context.Context, collection string, seconds int32)
 
 // ConfigureWarning is Configure, with a warning so many seconds before each deadline; none if it is 0.
 func (l *Lapse) ConfigureWarning(ctx context.Context, collection string, seconds int32, before int) error {
+	m := ConfigMessage(collection, seconds)
+	if before > 0 {
+		m.Data = fmt.Appendf(nil, `{"defaultTtl":%d,"warnBefore":[%d]}`, seconds, before)
+	}
+	return l.ask(ctx, m)
+}
+
+// ConfigureIndex is Configure, with an index of a JSON pointer.
+func (l *Lapse) ConfigureIndex(ctx context.Context, collection string, seconds int32, pointer string) error {
+	return l.ask(ctx, &nats.Msg{Subject: prefix.Config(collection), Data: fmt.Appendf(nil, `{"defaultTtl":%d,"indexes":[%q]}`, seconds, pointer)})
+}
+
+// ask publishes the message of a configuration, and waits for the outcome.
+func (l *Lapse) ask(ctx context.Context, m *nats.Msg) error {
 	inbox := l.NATS.NC.NewInbox()
 	sub, err := l.NATS.NC.SubscribeSync(inbox)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	m := ConfigMessage(collection, seconds)
-	if before > 0 {
-		m.Data = fmt.Appendf(nil, `{"defaultTtl":%d,"warnBefore":[%d]}`, seconds, before)
-	}
 	m.Header = nats.Header{wire.HeaderReplyTo: {inbox}}
 	if _, err := l.NATS.JS.PublishMsg(ctx, m); err != nil {
 		return err
