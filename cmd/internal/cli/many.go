@@ -45,7 +45,7 @@ func (t Targets) several(w Writing) (bool, error) {
 	}
 	single := t.IDPrefix == nil && len(t.Where) == 0
 	switch {
-	case single && t.Scan:
+	case t.Scan && len(t.Where) == 0:
 		return false, output.Usagef("--scan is about the conditions of a query: add --where, or leave it out")
 	case single && t.ID == "":
 		return false, output.Usagef("name the id of a document, or --id-prefix with the beginning of the ids of several, or --where with a condition")
