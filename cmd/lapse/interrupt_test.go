@@ -204,6 +204,39 @@ func TestInterruptedExport(t *testing.T) {
 	}
 }
 
+// TestInterruptedDelete: a delete of what a query finds ends behind a page when it is interrupted, says how many
+// documents are deleted, and is repeated as it is.
+func TestInterruptedDelete(t *testing.T) {
+	t.Parallel()
+	const documents = 5000
+	i := interruptible(t)
+	i.goOn(1, documents)
+	i.Delay(harness.ToClient, 300*time.Millisecond) // for each of several pages
+	command := []string{"delete", "docs", "--where", `id>="0"`, "--scan", "--timeout", harness.Limit.String()}
+	p := i.start(command...)
+	harness.Until(t, harness.Limit, "it deletes", func(ctx context.Context) error {
+		count, err := i.docs.Count(ctx)
+		if err == nil && count.Live == documents {
+			err = errors.New("nothing is deleted")
+		}
+		return err
+	})
+	p.Interrupt()
+	code := p.WaitEnded()
+	m := regexp.MustCompile(`^lapse: interrupted: docs: not complete, documents deleted: (\d+)\. To go on, repeat the command\n$`).FindStringSubmatch(p.Log())
+	if code != 1 || m == nil {
+		t.Fatalf("code %d: %s", code, p.Log())
+	}
+	deleted, _ := strconv.Atoi(m[1])
+	if count, err := i.docs.Count(t.Context()); err != nil || count.Live != int64(documents-deleted) || deleted == documents {
+		t.Errorf("%d documents are left, %v, and it says that it has deleted %d", count.Live, err, deleted)
+	}
+	out, errOut, code := harness.Run(t, "lapse", nil, append(command, "--server", i.lapse.NATSURL)...)
+	if want := fmt.Sprintf("deleted docs documents=%d changed=0 failed=0\n", documents-deleted); code != 0 || out != want {
+		t.Errorf("the command again: code %d: %s%s, want %s", code, out, errOut, want)
+	}
+}
+
 // there waits until a file is there.
 func (i *interrupted) there(pattern string) {
 	i.t.Helper()

@@ -58,7 +58,7 @@ func TestDocuments(t *testing.T) {
 		".github/CHANGELOG.md", ".github/CONTRIBUTING.md", ".github/SECURITY.md",
 		"README.md", "deploy/README.md",
 		"deploy/docs/backup.md", "deploy/docs/durability.md", "deploy/docs/install.md", "deploy/docs/monitoring.md",
-		"deploy/docs/redis.md", "deploy/docs/regions.md", "deploy/docs/runbook.md", "deploy/docs/scale.md",
+		"deploy/docs/queries.md", "deploy/docs/redis.md", "deploy/docs/regions.md", "deploy/docs/runbook.md", "deploy/docs/scale.md",
 		"deploy/docs/security.md", "deploy/docs/upgrade.md",
 		"deploy/recipes/carts.md", "deploy/recipes/holds.md", "deploy/recipes/locks.md", "deploy/recipes/migrate.md",
 		"deploy/recipes/retention.md", "deploy/recipes/sessions.md",

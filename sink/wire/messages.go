@@ -477,6 +477,7 @@ type Collection struct {
 	DefaultTTL   *int32   `json:"defaultTtl"` // as in Config
 	IndexingMode Indexing `json:"indexingMode"`
 	Paused       bool     `json:"paused,omitempty"`
+	Indexes      []string `json:"indexes,omitempty"`
 	Etag         Etag     `json:"etag,omitzero"` // absent if the collection was never configured
 	Live         int64    `json:"live"`
 	Expired      int64    `json:"expired"` // not reaped yet

@@ -155,6 +155,8 @@ func memberUse(member string) string {
 		return "true, false, or a number over 0 and under 1"
 	case "warnBefore":
 		return "a list of whole numbers of seconds"
+	case "indexes":
+		return "a list of JSON pointers such as /customer"
 	}
 	return "true or false"
 }

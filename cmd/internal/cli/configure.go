@@ -60,6 +60,8 @@ type Config struct {
 	Slide      *SlidePart  `name:"slide-on-read" negatable:"" placeholder:"PART" help:"Whether a get of a document renews its clock, once more than a tenth of its TTL has passed; or another part, such as --slide-on-read=0.01."`
 	EventBody  *bool       `negatable:"" help:"Whether expiry events have the document."`
 	Changes    *bool       `negatable:"" help:"Whether each write that takes effect is published (see watch --changes)."`
+	Indexes    []Pointer   `name:"index" sep:"none" placeholder:"POINTER" help:"JSON pointer by whose values documents can be queried (see list --where), such as /customer or seat.row. Repeat it, up to 8 times: the collection then has these indexes and no others."`
+	NoIndexes  bool        `name:"no-indexes" help:"Remove all indexes."`
 	DryRun     bool        `help:"Print what --default-ttl would do: how many documents would expire at once, and how many later; and how many documents do not keep to --min-ttl and --max-ttl. It changes nothing."`
 	Configuring
 	Connection
@@ -68,7 +70,8 @@ type Config struct {
 // Help implements [kong.HelpProvider].
 func (Config) Help() string {
 	return `Without flags it prints the configuration. --default-ttl, --indexing, --min-ttl, --max-ttl, --max-life,
---warn-before, --slide-on-read, --event-body and --changes change what they name and nothing else. A change counts at once, also for the documents that already exist.`
+--warn-before, --slide-on-read, --event-body, --changes and --index change what they name and nothing else. A change
+counts at once, also for the documents that already exist; an index of those is made in the background.`
 }
 
 // Run runs the command.
@@ -78,9 +81,12 @@ func (c *Config) Run(ctx context.Context, streams output.Streams) error {
 		return err
 	}
 	foreseen := c.DefaultTTL != nil || c.MinTTL != nil || c.MaxTTL != nil
-	others := c.Indexing != nil || c.MaxLife != nil || c.WarnBefore != nil || c.Slide != nil || c.EventBody != nil || c.Changes != nil
+	others := c.Indexing != nil || c.MaxLife != nil || c.WarnBefore != nil || c.Slide != nil || c.EventBody != nil || c.Changes != nil ||
+		c.Indexes != nil || c.NoIndexes
 	changes := foreseen || others
 	switch {
+	case c.Indexes != nil && c.NoIndexes:
+		return output.Usagef("--index and --no-indexes contradict each other: leave out one of them")
 	case c.All && (changes || c.DryRun):
 		return output.Usagef("--all prints the configurations: name one collection to change it, or use lapse apply")
 	case changes && c.Output == "yaml":
@@ -248,6 +254,12 @@ func (c *Config) apply(now wire.Config) wire.Config {
 	}
 	if c.Changes != nil {
 		config.Changes = *c.Changes
+	}
+	if c.Indexes != nil || c.NoIndexes {
+		config.Indexes = nil
+		for _, pointer := range c.Indexes {
+			config.Indexes = append(config.Indexes, string(pointer))
+		}
 	}
 	switch {
 	case c.EventBody == nil:

@@ -17,6 +17,8 @@
 //	write.go, schedule.go               put, create, replace, patch, touch, delete; schedule
 //	configure.go                        config, drop
 //	read.go                             get, list, count, forecast, collections
+//	selection.go, conditions.go         which documents a list or a query has
+//	many.go                             delete and touch of all that are selected
 //	watch.go, status.go, snapshot.go, health.go
 //	forward.go                          forward, archive: what they do is in package forward
 //	exists.go                           the error about a name that is no collection

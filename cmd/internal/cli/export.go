@@ -26,7 +26,7 @@ type Export struct {
 // Help implements [kong.HelpProvider].
 func (Export) Help() string {
 	return `Each live document is one line of JSON, {"lapse":1,"id":…,"clock":…,"document":{…}}, in no particular order
-unless --by-deadline is set. It has all that "lapse import" needs to write the document again: the same bytes, from
+unless --by-deadline or --order is set. It has all that "lapse import" needs to write the document again: the same bytes, from
 where its time to live counts (clock), and what a write has named: an absolute deadline, a limit (notAfter), a target
 and a traceparent. A document with line breaks, or white space around it, is in text, as a string.
 
@@ -39,7 +39,7 @@ func (c *Export) Run(ctx context.Context, streams output.Streams) (err error) {
 	if err := c.Check(); err != nil {
 		return err
 	}
-	req, err := c.request(wire.MaxListLimit, "")
+	pages, err := c.pager(wire.MaxListLimit, "")
 	if err != nil {
 		return err
 	}
@@ -50,10 +50,7 @@ func (c *Export) Run(ctx context.Context, streams output.Streams) (err error) {
 	defer conn.Close()
 	// It reads the first page before it opens the file, so that an export that cannot begin
 	// overwrites nothing.
-	page, err := conn.List(ctx, c.Name, req)
-	if err == nil && len(page.Documents) == 0 && page.Continuation == "" {
-		err = checkExists(ctx, conn, c.Name)
-	}
+	first, err := pages.first(ctx, conn, c.Name)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Name, err)
 	}
@@ -70,7 +67,7 @@ func (c *Export) Run(ctx context.Context, streams output.Streams) (err error) {
 	progress := output.StartProgress(streams, c.Progress, progressEvery, func() string {
 		return fmt.Sprintf("exporting %s documents=%d", c.Name, exported.Load())
 	})
-	err = c.pages(ctx, conn, req, page, bufio.NewWriterSize(out, 64<<10), &exported)
+	err = c.write(ctx, conn, pages, first, bufio.NewWriterSize(out, 64<<10), &exported)
 	progress.End()
 	if err != nil {
 		text := fmt.Sprintf("%s: the export is not complete, it has %d documents", c.Name, exported.Load())
@@ -94,8 +91,8 @@ func (c *Export) Run(ctx context.Context, streams output.Streams) (err error) {
 	return err
 }
 
-// pages writes the documents of this page and of all after it.
-func (c *Export) pages(ctx context.Context, conn *client.Client, req wire.ListRequest, page wire.ListReply, out *bufio.Writer, exported *atomic.Int64) error {
+// write writes the documents of this page and of all after it.
+func (c *Export) write(ctx context.Context, conn *client.Client, pages pager, page page, out *bufio.Writer, exported *atomic.Int64) error {
 	for {
 		for _, doc := range page.Documents {
 			text, err := ndjson.Append(nil, doc)
@@ -111,9 +108,7 @@ func (c *Export) pages(ctx context.Context, conn *client.Client, req wire.ListRe
 			return err
 		}
 		var err error
-		req.Continuation = page.Continuation
-		page, err = conn.List(ctx, c.Name, req)
-		if err != nil {
+		if page, err = pages.next(ctx, conn, c.Name); err != nil {
 			return err
 		}
 	}

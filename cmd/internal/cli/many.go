@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/seed18712806/lapse/cmd/internal/output"
@@ -12,79 +13,121 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Targets is the arguments of a command about a document, or about all whose ids begin with a text.
+// Targets is the arguments of a command about a document, or about all that are selected.
 type Targets struct {
-	Collection   string  `arg:"" help:"Collection of the document."`
-	ID           string  `arg:"" optional:"" name:"id" help:"Id of the document, as it is (not escaped)."`
-	IDPrefix     *string `name:"id-prefix" placeholder:"TEXT" help:"In place of an id: all live documents whose ids begin with this. lapse looks at all ids for it."`
-	DryRun       bool    `help:"With --id-prefix: only say how many documents that are."`
-	Continuation string  `placeholder:"TOKEN" help:"With --id-prefix: go on where a command was interrupted, which has printed the token."`
-	Progress     bool    `help:"With --id-prefix: show the progress on standard error, even if that is no terminal."`
+	Collection string  `arg:"" help:"Collection of the document."`
+	ID         string  `arg:"" optional:"" name:"id" help:"Id of the document, as it is (not escaped)."`
+	IDPrefix   *string `name:"id-prefix" placeholder:"TEXT" help:"In place of an id: all live documents whose ids begin with this. lapse looks at all ids for it."`
+	Conditions
+	DryRun       bool   `help:"With --id-prefix or --where: only say how many documents that are."`
+	Continuation string `placeholder:"TOKEN" help:"With --id-prefix: go on where a command was interrupted, which has printed the token."`
+	Progress     bool   `help:"With --id-prefix or --where: show the progress on standard error, even if that is no terminal."`
 	Asking
 }
 
-// manyHelp ends the help of a command that takes an --id-prefix.
-const manyHelp = `With --id-prefix it takes all live documents whose ids begin with a text, a page at a time. On a terminal
-it says how many these are, and asks. A document that is written meanwhile may be among them or not. It reports one that fails, and goes on
-with the others: the exit code is then 4 if all of those were conflicts, and 1 otherwise. If it is
-interrupted, repeat it as it says.`
+// manyHelp ends the help of a command that takes an --id-prefix or conditions.
+const manyHelp = `With --id-prefix it takes all live documents whose ids begin with a text, and with --where those for which
+conditions hold ("lapse list --help" explains them), a page at a time. On a terminal it says how many these are, and asks. A
+document that is written meanwhile may be among them or not. With --where it leaves alone one that has changed since it
+was read, and says how many these are.
+
+It reports a document that fails, and goes on with the others. The exit code is then 4 if all of those were conflicts
+or had changed, and 1 otherwise. If it is interrupted, repeat it as it says.`
 
 // one is the single document of the arguments.
 func (t Targets) one() Target { return Target{Collection: t.Collection, ID: t.ID} }
 
-// several reports whether the arguments are about all documents with a prefix.
+// several reports whether the arguments are about all documents that are selected.
 func (t Targets) several(w Writing) (bool, error) {
+	flag := "--id-prefix"
+	if len(t.Where) > 0 {
+		flag = "--where"
+	}
+	single := t.IDPrefix == nil && len(t.Where) == 0
 	switch {
-	case t.IDPrefix == nil && t.ID == "":
-		return false, output.Usagef("name the id of a document, or --id-prefix with the beginning of the ids of several")
-	case t.IDPrefix == nil && (t.DryRun || t.Yes || t.Progress || t.Continuation != ""):
-		return false, output.Usagef("--dry-run, --yes, --progress and --continuation belong to --id-prefix: leave them out for one document")
-	case t.IDPrefix == nil:
+	case t.Scan && len(t.Where) == 0:
+		return false, output.Usagef("--scan is about the conditions of a query: add --where, or leave it out")
+	case single && t.ID == "":
+		return false, output.Usagef("name the id of a document, or --id-prefix with the beginning of the ids of several, or --where with a condition")
+	case single && (t.DryRun || t.Yes || t.Progress || t.Continuation != ""):
+		return false, output.Usagef("--dry-run, --yes, --progress and --continuation belong to --id-prefix and --where: leave them out for one document")
+	case single:
 		return false, nil
+	case t.ID != "" && len(t.Where) > 0:
+		return false, output.Usagef("the id %s and --where do not go together: leave out one of them", output.Name(t.ID))
 	case t.ID != "":
 		return false, output.Usagef("the id %s and --id-prefix %s do not go together: leave out one of them", output.Name(t.ID), output.Name(*t.IDPrefix))
-	case *t.IDPrefix == "":
+	case t.IDPrefix != nil && len(t.Where) > 0:
+		return false, output.Usagef("--where and --id-prefix do not go together: leave out one of them")
+	case t.IDPrefix != nil && *t.IDPrefix == "":
 		return false, output.Usagef(`--id-prefix "" is the beginning of every id: use at least one character, or lapse drop to remove a whole collection`)
+	case len(t.Where) > 0 && t.Continuation != "":
+		return false, output.Usagef("--continuation belongs to --id-prefix: a command with --where is repeated as it is")
 	case w.IfMatch != nil || w.MsgID != nil:
-		return false, output.Usagef("--if-match and --msg-id are about one document: they do not go with --id-prefix")
+		return false, output.Usagef("--if-match and --msg-id are about one document: they do not go with %s", flag)
 	}
 	return true, CheckCollection(t.Collection)
+}
+
+// pager is that of the documents.
+func (t Targets) pager() (pager, error) {
+	if t.IDPrefix != nil {
+		return pager{list: wire.ListRequest{Limit: wire.MaxListLimit, Prefix: *t.IDPrefix, Continuation: t.Continuation}}, nil
+	}
+	query, err := t.request()
+	query.Limit = wire.MaxListLimit
+	return pager{query: query, queries: true}, err
 }
 
 // manyCounts counts documents by what became of them.
 type manyCounts struct {
 	Documents int  `json:"documents"`        // that were written or, with --dry-run, that would be
 	Gone      int  `json:"gone"`             // that were gone before
+	Changed   int  `json:"changed"`          // that had changed since a query read them, or were gone, and were left alone
 	Failed    int  `json:"failed"`           // that were refused
 	DryRun    bool `json:"dryRun,omitempty"` // nothing was written
 }
 
-// many is a write of all documents with a prefix, under way.
+// many is a write of all documents that are selected, under way.
 type many struct {
 	Targets
 	c       *Connection
 	streams output.Streams
 	conn    *client.Client
+	first   pager // of the first page
+	op      wire.Op
 	done    string // what is done to a document, such as "deleted"
-	message func(id string) client.Message
+	message func(doc wire.Document) client.Message
 
 	mu       sync.Mutex
 	counts   manyCounts
+	begun    wire.Time // the least instant of a touch of this command; 0 before the first one
 	exits    map[int]bool
 	lost     error // why the outcomes of some are not known
 	progress *output.Progress
 }
 
-// writeMany writes all documents with a prefix.
+// writeMany writes all documents that are selected.
 func writeMany(ctx context.Context, c *Connection, streams output.Streams, op wire.Op, t Targets, done string, w Writing, at Begun) error {
+	first, err := t.pager()
+	if err != nil {
+		return err
+	}
 	conn, prefix, err := c.Connect(streams)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	m := &many{Targets: t, c: c, streams: streams, conn: conn, done: done, exits: make(map[int]bool), message: func(id string) client.Message {
-		return client.Message{Subject: prefix.Write(op, t.Collection, id), ExpiresAt: at.ExpiresAt.text(), Clock: at.begin(), Traceparent: Text(w.Traceparent)}
-	}}
+	m := &many{Targets: t, c: c, streams: streams, conn: conn, first: first, op: op, done: done, exits: make(map[int]bool)}
+	m.message = func(doc wire.Document) client.Message {
+		message := client.Message{
+			Subject: prefix.Write(op, t.Collection, doc.ID), ExpiresAt: at.ExpiresAt.text(), Clock: at.begin(), Traceparent: Text(w.Traceparent),
+		}
+		if first.queries {
+			message.IfMatch = doc.Etag.String()
+		}
+		return message
+	}
 	if t.DryRun {
 		n, err := m.count(ctx)
 		if err != nil {
@@ -115,22 +158,16 @@ func writeMany(ctx context.Context, c *Connection, streams output.Streams, op wi
 	return m.report(m.counts)
 }
 
-// pages calls do with the ids of each page. at is the continuation of the page that was not done.
-func (m *many) pages(ctx context.Context, do func(ids []string) error) (at string, err error) {
-	at = m.Continuation
-	for first := true; ; first = false {
-		page, err := m.conn.List(ctx, m.Collection, wire.ListRequest{Limit: wire.MaxListLimit, Prefix: *m.IDPrefix, Continuation: at})
-		if err == nil && first && len(page.Documents) == 0 && page.Continuation == "" {
-			err = checkExists(ctx, m.conn, m.Collection)
-		}
+// pages calls do with the documents of each page. at is the continuation of the page that was not done.
+func (m *many) pages(ctx context.Context, do func([]wire.Document) error) (at string, err error) {
+	next := m.first
+	read := next.first
+	for at = m.Continuation; ; read = next.next {
+		page, err := read(ctx, m.conn, m.Collection)
 		if err != nil {
 			return at, fmt.Errorf("%s: %w", m.Collection, err)
 		}
-		var ids []string
-		for _, doc := range page.Documents {
-			ids = append(ids, doc.ID)
-		}
-		if err := do(ids); err != nil {
+		if err := do(page.Documents); err != nil {
 			return at, err
 		}
 		if at = page.Continuation; at == "" {
@@ -141,20 +178,36 @@ func (m *many) pages(ctx context.Context, do func(ids []string) error) (at strin
 
 // count counts the documents.
 func (m *many) count(ctx context.Context) (n int, err error) {
-	_, err = m.pages(ctx, func(ids []string) error { n += len(ids); return nil })
+	if m.first.queries {
+		found, err := countQuery(ctx, m.conn, m.Collection, m.first.query)
+		if err == nil && found.Count == 0 {
+			err = checkExists(ctx, m.conn, m.Collection)
+		}
+		if err != nil {
+			err = fmt.Errorf("%s: %w", m.Collection, err)
+		}
+		return int(found.Count), err
+	}
+	_, err = m.pages(ctx, func(docs []wire.Document) error { n += len(docs); return nil })
 	return n, err
 }
 
 // run writes a page at a time, and waits for the outcomes of each. An interrupt ends it behind a page.
+//
+// A touch moves a document to the end of the collection, where a later page has it again. So run passes over what was
+// written since its first touch: all that it has touched are among that.
 func (m *many) run(ctx context.Context) (at string, err error) {
-	return m.pages(ctx, func(ids []string) error {
-		pipeline, err := m.conn.Pipeline(func(n int, r client.Result, err error) { m.finish(ids[n], r, err) })
+	return m.pages(ctx, func(docs []wire.Document) error {
+		if m.begun != 0 {
+			docs = slices.DeleteFunc(docs, func(doc wire.Document) bool { return doc.Ts >= m.begun })
+		}
+		pipeline, err := m.conn.Pipeline(func(n int, r client.Result, err error) { m.finish(docs[n].ID, r, err) })
 		if err != nil {
 			return err
 		}
 		whole := context.WithoutCancel(ctx)
-		for n, id := range ids {
-			if err = pipeline.Send(whole, m.message(id), n); err != nil {
+		for n, doc := range docs {
+			if err = pipeline.Send(whole, m.message(doc), n); err != nil {
 				break
 			}
 		}
@@ -174,6 +227,12 @@ func (m *many) finish(id string, r client.Result, err error) {
 	switch {
 	case err == nil && o.Status < wire.StatusBadRequest:
 		m.counts.Documents++
+		if m.op == wire.Touch && (m.begun == 0 || o.Ts < m.begun) {
+			m.begun = o.Ts
+		}
+		return
+	case err == nil && o.Status == wire.StatusPreconditionFailed && m.first.queries:
+		m.counts.Changed++
 		return
 	case err == nil && o.Status == wire.StatusNotFound:
 		m.counts.Gone++
@@ -186,7 +245,7 @@ func (m *many) finish(id string, r client.Result, err error) {
 	m.progress.Line(fmt.Sprintf("lapse: %s: %s", Target{m.Collection, id}, output.OneLine(err)))
 }
 
-// report prints the counts, and returns an error if documents have failed.
+// report prints the counts, and returns an error if documents have failed or were left alone.
 func (m *many) report(counts manyCounts) (err error) {
 	switch {
 	case m.c.JSON():
@@ -194,23 +253,41 @@ func (m *many) report(counts manyCounts) (err error) {
 	case counts.DryRun:
 		_, err = fmt.Fprintf(m.streams.Out, "%s of %s would be %s\n", output.Documents(int64(counts.Documents)), m.Collection, m.done)
 	default:
-		_, err = fmt.Fprintf(m.streams.Out, "%s %s documents=%d gone=%d failed=%d\n", m.done, m.Collection, counts.Documents, counts.Gone, counts.Failed)
-	}
-	if counts.Failed > 0 {
-		status := wire.StatusInternal
-		if len(m.exits) == 1 && m.exits[output.ExitCodeOf(wire.StatusConflict)] {
-			status = wire.StatusConflict
+		besides := fmt.Sprintf("gone=%d", counts.Gone)
+		if m.first.queries {
+			besides = fmt.Sprintf("changed=%d", counts.Changed)
 		}
-		return output.Printed(&output.StatusError{Status: status, Text: fmt.Sprintf("%s: %s failed", m.Collection, output.Documents(int64(counts.Failed)))})
+		_, err = fmt.Fprintf(m.streams.Out, "%s %s documents=%d %s failed=%d\n", m.done, m.Collection, counts.Documents, besides, counts.Failed)
 	}
-	return err
+	failed := &output.StatusError{Status: wire.StatusInternal}
+	switch {
+	case counts.Failed > 0:
+		if len(m.exits) == 1 && m.exits[output.ExitCodeOf(wire.StatusConflict)] {
+			failed.Status = wire.StatusConflict
+		}
+		failed.Text = fmt.Sprintf("%s: %s failed", m.Collection, output.Documents(int64(counts.Failed)))
+	case counts.Changed > 0:
+		failed.Status = wire.StatusPreconditionFailed
+		were, they, them := "were", "they", "them"
+		if counts.Changed == 1 {
+			were, they, them = "was", "it", "it"
+		}
+		failed.Text = fmt.Sprintf("%s: %s had changed or %s gone when %s %s to be %s, and %s left alone: repeat the command to look at %s again",
+			m.Collection, output.Documents(int64(counts.Changed)), were, they, were, m.done, were, them)
+	default:
+		return err
+	}
+	return output.Printed(failed)
 }
 
 // incomplete is the error of a command that ended before the last page. It says how to go on.
 func (m *many) incomplete(ctx context.Context, at string, stopped error) error {
 	text := fmt.Sprintf("%s: not complete, documents %s: %d", m.Collection, m.done, m.counts.Documents)
+	if m.counts.Changed > 0 {
+		text += fmt.Sprintf(", left alone because they had changed: %d", m.counts.Changed)
+	}
 	how := "repeat the command"
-	if at != "" {
+	if at != "" && !m.first.queries {
 		how += " with --continuation " + at
 	}
 	text += ". To go on, " + how

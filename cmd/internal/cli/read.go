@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -90,9 +91,16 @@ func (c *Collections) Run(ctx context.Context, streams output.Streams) error {
 				}
 				continue
 			}
-			paused := map[bool]string{true: "\tpaused"}[one.Paused]
-			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d%s\n", output.Name(one.Name), output.DefaultTTL(one.DefaultTTL),
-				one.IndexingMode, one.Live, one.Expired, paused)
+			var more []string
+			if one.Paused {
+				more = append(more, "paused")
+			}
+			if len(one.Indexes) > 0 {
+				more = append(more, "indexes="+output.Names(one.Indexes))
+			}
+			line := fmt.Sprintf("%s\t%s\t%s\t%d\t%d\t%s", output.Name(one.Name), output.DefaultTTL(one.DefaultTTL),
+				one.IndexingMode, one.Live, one.Expired, strings.Join(more, " "))
+			_, _ = fmt.Fprintln(table, strings.TrimSuffix(line, "\t"))
 		}
 		if err := table.Flush(); err != nil || page.Continuation == "" {
 			return err
@@ -115,8 +123,13 @@ type List struct {
 
 // Help implements [kong.HelpProvider].
 func (List) Help() string {
-	return `The documents come in no particular order, unless --by-deadline is set. With -o json it prints one line for each page,
-as lapse sent it.`
+	return `The documents come in no particular order, unless --by-deadline or --order is set. With -o json it prints one line for
+each page, as lapse sent it.
+
+--where and --order are a query. A condition is a pointer to a value in the document (customer, seat.row or
+/seat/row), one of = > >= < <= and ^= (begins with), and a value: a number, true, false, null, or a text. A number in
+quotes is a text: 'row="7"'. With commas it is one of several: status=new,paid. Numbers are compared with numbers, and
+texts with texts. "lapse config orders --index customer" declares an index.`
 }
 
 // Run runs the command.
@@ -124,15 +137,12 @@ func (c *List) Run(ctx context.Context, streams output.Streams) error {
 	if c.Limit < 1 || c.Limit > wire.MaxListLimit {
 		return output.Usagef("--limit %d is not valid: use a number from 1 to %d", c.Limit, wire.MaxListLimit)
 	}
-	req, err := c.request(c.Limit, c.Continuation)
+	pages, err := c.pager(c.Limit, c.Continuation)
 	if err != nil {
 		return err
 	}
 	_, err = read(&c.Connection, streams, c.Name, func(conn *client.Client) (struct{}, error) {
-		page, err := conn.List(ctx, c.Name, req)
-		if err == nil && len(page.Documents) == 0 && page.Continuation == "" {
-			err = checkExists(ctx, conn, c.Name)
-		}
+		page, err := pages.first(ctx, conn, c.Name)
 		if err != nil {
 			return struct{}{}, err
 		}
@@ -144,16 +154,19 @@ func (c *List) Run(ctx context.Context, streams output.Streams) error {
 			if err := c.print(streams.Out, table, page); err != nil {
 				return struct{}{}, err
 			}
-			req.Continuation = page.Continuation
 			if page.Continuation == "" || !c.All {
 				break
 			}
-			if page, err = conn.List(ctx, c.Name, req); err != nil {
+			if page, err = pages.next(ctx, conn, c.Name); err != nil {
 				return struct{}{}, err
 			}
 		}
-		if req.Continuation != "" && !c.JSON() {
-			_, _ = fmt.Fprintf(streams.Err, "there are more documents: use --all, or --continuation %s for the next page\n", req.Continuation)
+		if page.Continuation != "" && !c.JSON() {
+			there := "there are more documents"
+			if pages.queries {
+				there = fmt.Sprintf("there may be more documents, %d were examined for this page", page.Examined)
+			}
+			_, _ = fmt.Fprintf(streams.Err, "%s: use --all, or --continuation %s for the next page\n", there, page.Continuation)
 		}
 		return struct{}{}, nil
 	})
@@ -162,9 +175,9 @@ func (c *List) Run(ctx context.Context, streams output.Streams) error {
 
 // print prints a page. As text it aligns each page for itself, so that no page has to
 // wait for the last.
-func (c *List) print(w io.Writer, table *tabwriter.Writer, page wire.ListReply) error {
+func (c *List) print(w io.Writer, table *tabwriter.Writer, page page) error {
 	if c.JSON() {
-		return output.PrintJSON(w, page)
+		return output.PrintJSON(w, page.Reply)
 	}
 	for _, doc := range page.Documents {
 		expires := output.Expires(doc.ExpiresAt)
@@ -179,17 +192,26 @@ func (c *List) print(w io.Writer, table *tabwriter.Writer, page wire.ListReply) 
 // Count prints how many documents a collection has.
 type Count struct {
 	Collection
+	Conditions
 	Connection
 }
 
 // Help implements [kong.HelpProvider].
 func (Count) Help() string {
 	return `"live" counts the documents that a read finds, "expired" those that have expired and that
-lapse has not removed yet.`
+lapse has not removed yet. The other lines are about the indexes: "entries" are values of documents, "not-indexed"
+documents whose value is none that an index takes, "making" documents of how many. With --where it counts the live documents for which the conditions hold, a page at a time.`
 }
 
 // Run runs the command.
 func (c *Count) Run(ctx context.Context, streams output.Streams) error {
+	req, err := c.request()
+	if err != nil {
+		return err
+	}
+	if req.Where != nil {
+		return c.query(ctx, streams, req)
+	}
 	reply, err := read(&c.Connection, streams, c.Name, func(conn *client.Client) (wire.CountReply, error) {
 		reply, err := conn.Count(ctx, c.Name)
 		if err == nil && reply.Live+reply.Expired == 0 {
@@ -204,6 +226,37 @@ func (c *Count) Run(ctx context.Context, streams output.Streams) error {
 		return output.PrintJSON(streams.Out, reply)
 	}
 	_, err = fmt.Fprintf(streams.Out, "%s live=%d expired=%d\n", c.Name, reply.Live, reply.Expired)
+	for _, index := range reply.Indexes {
+		_, _ = fmt.Fprintf(streams.Out, "%s index=%s entries=%d not-indexed=%d%s\n", c.Name, output.Name(index.Pointer),
+			index.Entries, index.NotIndexed, making(index))
+	}
+	return err
+}
+
+// making says how far an index is made; "" if it is.
+func making(index wire.IndexCount) string {
+	if index.Making == nil {
+		return ""
+	}
+	return fmt.Sprintf(" making=%d/%d", index.Making.Made, index.Making.Of)
+}
+
+// query counts the documents of a query.
+func (c *Count) query(ctx context.Context, streams output.Streams, req wire.QueryRequest) error {
+	n, err := read(&c.Connection, streams, c.Name, func(conn *client.Client) (counted, error) {
+		n, err := countQuery(ctx, conn, c.Name, req)
+		if err == nil && n.Count == 0 {
+			err = checkExists(ctx, conn, c.Name)
+		}
+		return n, err
+	})
+	if err != nil {
+		return err
+	}
+	if c.JSON() {
+		return output.PrintJSON(streams.Out, n)
+	}
+	_, err = fmt.Fprintf(streams.Out, "%s live=%d examined=%d\n", c.Name, n.Count, n.Examined)
 	return err
 }
 

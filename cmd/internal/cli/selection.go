@@ -1,38 +1,103 @@
 package cli
 
 import (
+	"context"
 	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/output"
+	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // Selection says which documents a list has, and in which order.
 type Selection struct {
-	ByDeadline bool       `name:"by-deadline" help:"Only the documents that will expire, the next to expire first."`
-	Within     *Period    `placeholder:"TIME" help:"With --by-deadline, those that will expire within this time, such as 90s, 12h or 7d."`
-	Until      *wire.Time `placeholder:"INSTANT" help:"With --by-deadline, those that will expire by this instant, such as 2026-01-31T12:00:00Z."`
-	IDPrefix   string     `name:"id-prefix" placeholder:"TEXT" help:"Only the documents whose ids begin with this. lapse looks at all ids for it."`
+	Conditions
+	Order      *QueryOrder `placeholder:"ORDER" help:"Order by the values at an indexed pointer, such as price, or -price for the greatest first; or by deadline (as --by-deadline), or by id (with a condition such as customer=c1)."`
+	ByDeadline bool        `name:"by-deadline" help:"Only the documents that will expire, the next to expire first."`
+	Within     *Period     `placeholder:"TIME" help:"With --by-deadline, those that will expire within this time, such as 90s, 12h or 7d."`
+	Until      *wire.Time  `placeholder:"INSTANT" help:"With --by-deadline, those that will expire by this instant, such as 2026-01-31T12:00:00Z."`
+	IDPrefix   string      `name:"id-prefix" placeholder:"TEXT" help:"Only the documents whose ids begin with this. lapse looks at all ids for it."`
 }
 
-// request is the request for the first page.
-func (s Selection) request(limit int, continuation string) (wire.ListRequest, error) {
-	req := wire.ListRequest{Limit: limit, Continuation: continuation, Until: s.Until, Prefix: s.IDPrefix}
-	switch {
-	case !s.ByDeadline && (s.Within != nil || s.Until != nil):
-		return req, output.Usagef("--within and --until limit a list by deadline: add --by-deadline")
-	case s.Within != nil && s.Until != nil:
-		return req, output.Usagef("--within and --until are both set: use one of them")
-	case s.ByDeadline && s.IDPrefix != "":
-		return req, output.Usagef("--by-deadline and --id-prefix do not go together: leave out one of them")
-	case s.Within != nil && *s.Within <= 0:
-		return req, output.Usagef("--within %s is not valid: use a duration over 0 such as 90s, 12h or 7d", time.Duration(*s.Within))
+// order is the order that the flags ask for.
+func (s Selection) order() (wire.Order, error) {
+	order := wire.Order(Text(s.Order))
+	if s.ByDeadline && order != "" && order != wire.ByDeadline {
+		return "", output.Usagef("--by-deadline and --order %s do not go together: leave out one of them", order)
 	}
 	if s.ByDeadline {
-		req.Order = wire.ByDeadline
+		order = wire.ByDeadline
 	}
+	return order, nil
+}
+
+// pager asks for the pages of a list, or of a query.
+type pager struct {
+	list    wire.ListRequest
+	query   wire.QueryRequest
+	queries bool // it is a query
+}
+
+// pager is that of what is selected.
+func (s Selection) pager(limit int, continuation string) (pager, error) {
+	order, err := s.order()
+	if err != nil {
+		return pager{}, err
+	}
+	switch {
+	case order != wire.ByDeadline && (s.Within != nil || s.Until != nil):
+		return pager{}, output.Usagef("--within and --until limit a list by deadline: add --by-deadline")
+	case s.Within != nil && s.Until != nil:
+		return pager{}, output.Usagef("--within and --until are both set: use one of them")
+	case order != "" && s.IDPrefix != "":
+		return pager{}, output.Usagef("an order, such as --by-deadline, and --id-prefix do not go together: leave out one of them")
+	case len(s.Where) > 0 && s.IDPrefix != "":
+		return pager{}, output.Usagef("--where and --id-prefix do not go together: leave out one of them")
+	case s.Within != nil && *s.Within <= 0:
+		return pager{}, output.Usagef("--within %s is not valid: use a duration over 0 such as 90s, 12h or 7d", time.Duration(*s.Within))
+	}
+	within := ""
 	if s.Within != nil {
-		req.Within = time.Duration(*s.Within).String()
+		within = time.Duration(*s.Within).String()
 	}
-	return req, nil
+	query, err := s.Conditions.request()
+	if err != nil {
+		return pager{}, err
+	}
+	if len(s.Where) == 0 && (order == "" || order == wire.ByDeadline) {
+		return pager{list: wire.ListRequest{
+			Limit: limit, Continuation: continuation, Order: order, Until: s.Until, Within: within, Prefix: s.IDPrefix,
+		}}, nil
+	}
+	query.Limit, query.Continuation, query.Order, query.Until, query.Within = limit, continuation, order, s.Until, within
+	return pager{query: query, queries: true}, nil
+}
+
+// page is a page of a list or of a query.
+type page struct {
+	Documents    []wire.Document
+	Continuation string
+	Reply        any // as lapse sent it
+	Examined     int64
+}
+
+// next reads the next page.
+func (p *pager) next(ctx context.Context, conn *client.Client, collection string) (page, error) {
+	if p.queries {
+		reply, err := conn.Query(ctx, collection, p.query)
+		p.query.Continuation = reply.Continuation
+		return page{reply.Documents, reply.Continuation, reply, reply.Examined}, err
+	}
+	reply, err := conn.List(ctx, collection, p.list)
+	p.list.Continuation = reply.Continuation
+	return page{reply.Documents, reply.Continuation, reply, 0}, err
+}
+
+// first reads the first page. If there is nothing, it checks that the collection exists.
+func (p *pager) first(ctx context.Context, conn *client.Client, collection string) (page, error) {
+	found, err := p.next(ctx, conn, collection)
+	if err == nil && len(found.Documents) == 0 && found.Continuation == "" {
+		err = checkExists(ctx, conn, collection)
+	}
+	return found, err
 }

@@ -26,7 +26,8 @@ func (Status) Help() string {
 	return `It prints the streams and the bucket of checkpoints, how far the owner of the log has
 applied it, its snapshots, how old the oldest bytes are that should be gone, and the
 processes of lapse. With several shards it prints that for each, and
-which process owns which. With several regions it says which one this region follows and how
+which process owns which. It names the collections that are paused, and the indexes that are being made or leave out
+documents. With several regions it says which one this region follows and how
 far it is behind, which follow this one, and which were promoted. A process that nobody has
 seen for 10 seconds is gone. With -o json it prints one object.`
 }
@@ -42,35 +43,75 @@ func (c *Status) Run(ctx context.Context, streams output.Streams) error {
 	if err != nil {
 		return err
 	}
-	paused := pausedCollections(ctx, conn, state)
+	paused, indexes := odd(ctx, conn, state)
 	if c.JSON() {
 		return output.PrintJSON(streams.Out, struct {
 			client.Status
-			Paused []string `json:"paused,omitempty"` // names of collections
-		}{state, paused})
+			Paused  []string     `json:"paused,omitempty"`  // names of collections
+			Indexes []namedIndex `json:"indexes,omitempty"` // that do not have everything
+		}{state, paused, indexes})
 	}
-	if err := printStatus(streams.Out, state); err != nil || len(paused) == 0 {
+	if err := printStatus(streams.Out, state); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(streams.Out, "\npaused: %s (lapse resume)\n", strings.Join(paused, ", "))
+	if len(paused) > 0 {
+		_, err = fmt.Fprintf(streams.Out, "\npaused: %s (lapse resume)\n", strings.Join(paused, ", "))
+	}
+	for _, one := range indexes {
+		_, err = fmt.Fprintf(streams.Out, "\nindex: %s\n", one)
+	}
 	return err
 }
 
-// pausedCollections are the names of the collections that are paused; none if no process tells.
-func pausedCollections(ctx context.Context, conn *client.Client, s client.Status) (names []string) {
+// namedIndex is an index of a collection.
+type namedIndex struct {
+	Collection string `json:"collection"`
+	wire.IndexCount
+}
+
+// String says what is odd about the index.
+func (i namedIndex) String() string {
+	text := fmt.Sprintf("%s of %s", output.Name(i.Pointer), i.Collection)
+	if m := i.Making; m != nil {
+		text += fmt.Sprintf(" is being made, %d of %s are done", m.Made, output.Documents(m.Of))
+	}
+	if i.Making != nil && i.NotIndexed > 0 {
+		text += ", and"
+	}
+	if i.NotIndexed > 0 {
+		text += fmt.Sprintf(" leaves out %s, whose value is none that an index takes", output.Documents(i.NotIndexed))
+	}
+	return text
+}
+
+// odd are the names of the collections that are paused, and the indexes that are being made or leave out documents; none
+// if no process tells.
+func odd(ctx context.Context, conn *client.Client, s client.Status) (paused []string, indexes []namedIndex) {
 	if !slices.ContainsFunc(s.Shards, func(one client.ShardStatus) bool { return one.Alive }) {
-		return nil
+		return nil, nil
 	}
 	all, err := configured(ctx, conn)
 	if err != nil {
-		return nil
+		return nil, nil
 	}
 	for _, one := range all {
 		if one.Paused {
-			names = append(names, one.Name)
+			paused = append(paused, one.Name)
+		}
+		if len(one.Indexes) == 0 {
+			continue
+		}
+		count, err := conn.Count(ctx, one.Name)
+		if err != nil {
+			continue
+		}
+		for _, index := range count.Indexes {
+			if index.Making != nil || index.NotIndexed > 0 {
+				indexes = append(indexes, namedIndex{one.Name, index})
+			}
 		}
 	}
-	return names
+	return paused, indexes
 }
 
 func printStatus(out io.Writer, s client.Status) error {

@@ -37,7 +37,9 @@ type collectionData struct {
 	Orders    []link
 	Order     string // "deadline", or empty
 	Prefix    string // of the ids in the list
+	Query     queryForm
 	Documents []row
+	Begin     string // the first page
 	Next      string
 	First     bool
 	NoList    string // why there are no documents
@@ -99,36 +101,55 @@ func (v *visit) showCollection(status int, dropError string) error {
 		if err := v.documents(&data); err != nil {
 			return err
 		}
+		if data.Query.wrong() {
+			status = http.StatusBadRequest
+		}
 	}
 	return v.show(status, "collection", v.page(v.collection, "overview", data, v.crumbs()[:1]...))
 }
 
-// documents reads a page of documents.
+// documents reads a page of documents: of a list, or of a query.
 func (v *visit) documents(data *collectionData) error {
 	query := v.r.URL.Query()
-	after, within := query.Get("after"), query.Get("within")
-	data.First, data.Order, data.Prefix = after == "", query.Get("order"), query.Get("prefix")
-	all := with(collectionHref(v.collection), "within", within)
+	after := query.Get("after")
+	data.First, data.Order, data.Prefix, data.Query = after == "", query.Get(orderField), query.Get("prefix"), v.readQuery()
+	all := with(collectionHref(v.collection), "within", query.Get("within"))
 	byDeadline := string(wire.ByDeadline)
-	data.Orders = []link{{"All", all, data.Order == ""}, {"Next to expire", with(all, "order", byDeadline), data.Order == byDeadline}}
-	var page wire.ListReply
-	err := v.api.ReadAny(apiCollectionPath(v.collection, "documents"), &page, "limit", strconv.Itoa(perPage), "continuation", after, "order", data.Order, "prefix", data.Prefix)
-	switch s := statusOf(err); {
-	case err != nil && (s == 0 || s == http.StatusBadRequest):
+	queried := data.Query.Asked
+	data.Orders = []link{{"All", all, data.Order == "" && !queried}, {"Next to expire", with(all, orderField, byDeadline), data.Order == byDeadline && !queried}}
+	found, continuation, err := v.found(data, after)
+	if err != nil {
 		return err
-	case err != nil:
-		data.NoList = err.Error()
 	}
-	for _, d := range page.Documents {
+	for _, d := range found {
 		data.Documents = append(data.Documents, row{
 			ID: d.ID, Href: documentHref(v.collection, d.ID), Etag: d.Etag, Ts: d.Ts, ExpiresAt: d.ExpiresAt,
 			Size: len(d.Document), Snippet: snippet(d.Document),
 		})
 	}
-	if page.Continuation != "" {
-		data.Next = with(all, "after", page.Continuation, "order", data.Order, "prefix", data.Prefix)
+	data.Begin = with(all, append(data.Query.parameters(), "prefix", data.Prefix)...)
+	if continuation != "" {
+		data.Next = with(data.Begin, "after", continuation)
 	}
 	return nil
+}
+
+// found are the documents of a page, and what continues it.
+func (v *visit) found(data *collectionData, after string) (documents []wire.Document, continuation string, err error) {
+	if data.Query.Asked {
+		page, missing, err := v.ask(&data.Query, after)
+		data.NoList = missing
+		return page.Documents, page.Continuation, err
+	}
+	var page wire.ListReply
+	err = v.api.ReadAny(apiCollectionPath(v.collection, "documents"), &page, "limit", strconv.Itoa(perPage), "continuation", after, "order", data.Order, "prefix", data.Prefix)
+	switch s := statusOf(err); {
+	case err != nil && (s == 0 || s == http.StatusBadRequest):
+		return nil, "", err
+	case err != nil:
+		data.NoList = err.Error()
+	}
+	return page.Documents, page.Continuation, nil
 }
 
 // snippet is the beginning of a document, on one line.

@@ -14,7 +14,7 @@ func TestConsole(t *testing.T) {
 	r := start(t)
 	for name, test := range map[string]func(*testing.T, *rig){
 		"overview": testOverview, "configure": testConfigure, "drop": testDrop, "document": testDocument, "edit": testEdit, "clock": testClock, "due": testDue, "changes": testChanges,
-		"conflicts": testConflicts, "twice": testTwice, "hostile": testHostile, "pages": testPages, "lists": testLists, "live": testLive,
+		"conflicts": testConflicts, "twice": testTwice, "hostile": testHostile, "pages": testPages, "lists": testLists, "queries": testQueries, "live": testLive,
 		"system": testSystem, "elsewhere": testElsewhere, "not found": testNotFound, "paths": testPaths,
 	} {
 		t.Run(name, func(t *testing.T) {

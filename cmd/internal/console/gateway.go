@@ -192,6 +192,19 @@ func (c caller) ReadAny(path string, into any, query ...string) error {
 	return nil
 }
 
+// Query reads a page of the documents for which conditions hold.
+func (c caller) Query(collection string, req wire.QueryRequest) (page wire.QueryReply, err error) {
+	body, err := json.Marshal(req)
+	if err != nil {
+		return page, err
+	}
+	a, err := c.do(c.From.Context(), http.MethodPost, apiCollectionPath(collection, "query"), body, "Content-Type", "application/json")
+	if err != nil {
+		return page, err
+	}
+	return page, json.Unmarshal(a.Body.Bytes(), &page)
+}
+
 // apiCollectionPath is the path of a collection, or of what is below it.
 func apiCollectionPath(collection string, below ...string) string {
 	return strings.Join(append([]string{"/v1/collections", url.PathEscape(collection)}, below...), "/")

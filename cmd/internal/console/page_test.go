@@ -187,7 +187,7 @@ func (p *page) form(id string) form {
 			f.values.Set(n.attrs["name"], strings.ReplaceAll(strings.TrimPrefix(n.text.String(), "\n"), "\n", "\r\n"))
 		case n.name == "option" && selected:
 			f.values.Set(n.parent.attrs["name"], n.attrs["value"])
-		case n.name == "input" && (n.attrs["type"] != "radio" || checked):
+		case n.name == "input" && (n.attrs["type"] != "radio" && n.attrs["type"] != "checkbox" || checked):
 			f.values.Set(n.attrs["name"], n.attrs["value"])
 		}
 	}

@@ -8,18 +8,20 @@ import (
 
 	"github.com/seed18712806/lapse/cmd/internal/console/view"
 	"github.com/seed18712806/lapse/cmd/internal/output"
+	"github.com/seed18712806/lapse/sink/entries"
 	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
 // setting is a property of a configuration beside the default TTL and the index: a row of the form, and of the page of
-// a collection. A property with options is chosen from them; another one is typed.
+// a collection. A property with options is chosen from them; another one is typed, on one line or on several.
 type setting struct {
 	Name    string // of the field
 	Label   string // in the form
 	Title   string // on the page of a collection
 	Help    string
 	Options []option
+	Lines   int // that the field has; 0 for one
 
 	show  func(c wire.Config) string // as the field has it
 	human func(c wire.Config) string // for the page of a collection
@@ -88,6 +90,18 @@ var settings = []setting{
 		show:    func(c wire.Config) string { return yesOrNo(c.Paused) },
 		human:   func(c wire.Config) string { return yesOrNo(c.Paused) },
 		read:    func(text string, c *wire.Config) error { c.Paused = text == yes; return nil },
+	},
+	{
+		Name: "indexes", Label: "Indexes", Title: "Indexes", Lines: 3,
+		Help: "Pointers by whose values documents can be queried, such as /customer or /seat/row: one on each line, up to 8.",
+		show: func(c wire.Config) string { return strings.Join(c.Indexes, "\n") },
+		human: func(c wire.Config) string {
+			if len(c.Indexes) == 0 {
+				return "none"
+			}
+			return strings.Join(c.Indexes, ", ")
+		},
+		read: readIndexes,
 	},
 }
 
@@ -225,6 +239,22 @@ func readSlidePart(text string, c *wire.Config) error {
 	}
 	if c.SlideOnRead != 0 {
 		c.SlideOnRead = part
+	}
+	return nil
+}
+
+// readIndexes reads a pointer of each line.
+func readIndexes(text string, c *wire.Config) error {
+	c.Indexes = nil
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		pointer, err := entries.PointerOf(line)
+		if err != nil {
+			return err
+		}
+		c.Indexes = append(c.Indexes, pointer)
 	}
 	return nil
 }

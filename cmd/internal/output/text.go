@@ -64,7 +64,19 @@ func Config(collection string, c wire.Config) string {
 	if c.Paused {
 		line += " paused"
 	}
+	if len(c.Indexes) > 0 {
+		line += " indexes=" + Names(c.Indexes)
+	}
 	return line
+}
+
+// Names are names with commas between them.
+func Names(names []string) string {
+	texts := make([]string, len(names))
+	for i, name := range names {
+		texts[i] = Name(name)
+	}
+	return strings.Join(texts, ",")
 }
 
 // Durations are numbers of seconds, as the user may write them.
