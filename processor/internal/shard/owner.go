@@ -42,7 +42,7 @@ type lease interface {
 type Store interface {
 	Load(ctx context.Context) (store.State, error)
 	Leftovers(ctx context.Context) ([]string, error)
-	Verify(ctx context.Context, version string, collections []string) error
+	Verify(ctx context.Context, version string, collections []string, indexes ...store.IndexOf) error
 	Take(ctx context.Context, s store.State, version string, rebuild uint64) error
 	Refuse(ctx context.Context, s store.State, version string) error
 	Clock() int64
