@@ -5,6 +5,7 @@ import (
 	_ "embed" // the script
 	"strconv"
 
+	"github.com/seed18712806/lapse/sink/entries"
 	"github.com/seed18712806/lapse/sink/internal/layout"
 	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
@@ -24,7 +25,7 @@ const (
 )
 
 // Count counts a collection's live documents, and those that are expired but not yet reaped.
-// It counts in the index and reads no document.
+// It counts in the index and reads no document. It counts the entries of the property indexes too.
 func (r *Reader) Count(ctx context.Context, collection string) (wire.CountReply, error) {
 	if err := wire.CheckCollection(collection); err != nil {
 		return wire.CountReply{}, err
@@ -34,10 +35,14 @@ func (r *Reader) Count(ctx context.Context, collection string) (wire.CountReply,
 		return wire.CountReply{}, err
 	}
 	counts := make([]wire.CountReply, len(ps.keys))
+	var first view
 	err = ps.each(func(p int) error {
 		v, n, err := ps.counts(ctx, p, collection, func(v view) ([]scoreRange, error) { return expiredRanges(v.config, v.now), nil })
 		if err != nil {
 			return err
+		}
+		if p == 0 {
+			first = v
 		}
 		expired := sum(n)
 		counts[p] = wire.CountReply{Live: v.documents - expired, Expired: expired}
@@ -51,7 +56,29 @@ func (r *Reader) Count(ctx context.Context, collection string) (wire.CountReply,
 		all.Live += c.Live
 		all.Expired += c.Expired
 	}
-	return all, nil
+	all.Indexes, err = ps.countIndexes(ctx, collection, first)
+	return all, err
+}
+
+// countIndexes counts the entries of a collection's indexes. first is a view of the first shard.
+func (ps *shards) countIndexes(ctx context.Context, collection string, first view) (counts []wire.IndexCount, err error) {
+	if len(first.config.Indexes) == 0 {
+		return nil, nil
+	}
+	leftOut := entries.Range{From: entries.Member(entries.Value{Kind: entries.LeftOut}, ""), To: entries.Member(entries.Value{Kind: entries.Null}, "")}
+	var asked []ranges
+	for _, pointer := range first.config.Pointers() {
+		asked = append(asked, ranges{pointer, []entries.Range{leftOut}})
+	}
+	states, err := ps.indexes(ctx, collection, first, asked)
+	for _, s := range states {
+		c := wire.IndexCount{Pointer: s.pointer, Entries: s.size - s.counted, NotIndexed: s.counted}
+		if s.making || !s.there {
+			c.Making = &wire.IndexMaking{Made: s.made, Of: s.documents}
+		}
+		counts = append(counts, c)
+	}
+	return counts, err
 }
 
 func sum(counts []int64) (n int64) {

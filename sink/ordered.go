@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -92,16 +93,31 @@ func (o *ListOptions) settle(pos *listPosition) error {
 	return nil
 }
 
-// errReconfigured: a shard got another default while a page by deadline was made, or before the
-// others. A place in the index of those that inherit it means the same in all only while they agree.
-var errReconfigured = errors.New("the configuration has changed")
-
 // mostRepeats limits how often a page is made anew after a configuration changed: for a quarter of a
 // second in all.
 const mostRepeats = 9
 
+// repeat makes a page, and makes it anew while its error is errReconfigured.
+func (ps *shards) repeat(ctx context.Context, collection string, page func() error) error {
+	for n := range mostRepeats {
+		if err := page(); !errors.Is(err, errReconfigured) {
+			return err
+		}
+		select {
+		case <-time.After(time.Millisecond << n):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return notReached(collection)
+}
+
+func notReached(collection string) error {
+	return fmt.Errorf("%w: a change of the configuration of collection %s has not reached all shards", ErrUnavailable, collection)
+}
+
 // listOrdered reads a page of the documents that will expire.
-func (ps *shards) listOrdered(ctx context.Context, collection string, opts ListOptions, from orderedPosition) (Page, error) {
+func (ps *shards) listOrdered(ctx context.Context, collection string, opts ListOptions, from orderedPosition) (page Page, err error) {
 	first, err := ps.view(ctx, 0, collection)
 	if err != nil {
 		return Page{}, err
@@ -109,26 +125,21 @@ func (ps *shards) listOrdered(ctx context.Context, collection string, opts ListO
 	if from.Within != 0 && from.Until == 0 {
 		from.Until = first.now + from.Within
 	}
-	for n := range mostRepeats {
-		m := merger{shards: ps, collection: collection, opts: opts, from: from, sources: make([]source, len(ps.keys))}
-		var page Page
-		if page, err = m.page(ctx, first.cuts()); !errors.Is(err, errReconfigured) {
-			return page, err
+	err = ps.repeat(ctx, collection, func() (err error) {
+		m := merger{shards: ps, collection: collection, limit: opts.Limit, from: from, sources: make([]source, len(ps.keys))}
+		if err = m.begin(ctx, first.cuts()); err == nil {
+			page, err = m.page(ctx, opts)
 		}
-		select {
-		case <-time.After(time.Millisecond << n):
-		case <-ctx.Done():
-			return Page{}, ctx.Err()
-		}
-	}
-	return Page{}, fmt.Errorf("%w: a change of the default of collection %s has not reached all shards", ErrUnavailable, collection)
+		return err
+	})
+	return page, err
 }
 
-// merger makes a page of a list by deadline. It merges the indexes of all shards.
+// merger finds the documents of a page by deadline. It merges the indexes of all shards.
 type merger struct {
 	*shards
 	collection string
-	opts       ListOptions
+	limit      int // of the page
 	from       orderedPosition
 	sources    []source // of each shard
 }
@@ -153,7 +164,7 @@ type stretch struct {
 // member is a document in an index.
 type member struct {
 	shard    int
-	in       layout.Index
+	in       layout.Index // NotIndexed if its place in the order is its id
 	score    int64
 	deadline int64
 	id       string
@@ -163,65 +174,94 @@ func (a member) compare(b member) int {
 	return cmp.Or(cmp.Compare(a.deadline, b.deadline), cmp.Compare(a.id, b.id))
 }
 
-func (m *merger) page(ctx context.Context, cuts ttlrules.Cuts) (Page, error) {
+// begin reads the beginnings of all indexes.
+func (m *merger) begin(ctx context.Context, cuts ttlrules.Cuts) error {
 	err := m.each(func(p int) error {
 		s := &m.sources[p]
 		s.parts = []stretch{{index: layout.ByOwn, cut: cuts.Own, last: m.from.Own}, {index: layout.ByInherit, cut: cuts.Inherit, last: m.from.Inherit}}
 		return m.read(ctx, p)
 	})
 	if err != nil {
-		return Page{}, err
+		return err
 	}
 	for i := range m.sources {
-		if m.sources[i].view.config.History.Current() != m.sources[0].view.config.History.Current() {
-			return Page{}, errReconfigured
+		if m.sources[i].view.config.History.Current() != m.current() {
+			return errReconfigured
 		}
 	}
-	var chosen []member
-	more := false
-	for {
-		next, err := m.next(ctx)
-		if err != nil {
-			return Page{}, err
-		}
-		if next == nil {
-			break
-		}
-		if more = len(chosen) == m.opts.Limit; more {
-			break
-		}
-		chosen = append(chosen, *next)
-		m.sources[next.shard].take()
-	}
-	b := bodies{merger: m, left: make([][]member, len(m.keys)), read: make([][]*Document, len(m.keys))}
-	documents, n, err := b.of(ctx, chosen)
+	return nil
+}
+
+// current is the default in all shards.
+func (m *merger) current() ttlrules.Default { return m.sources[0].view.config.History.Current() }
+
+// page is the page of a list.
+func (m *merger) page(ctx context.Context, opts ListOptions) (Page, error) {
+	chosen, more, err := choose(ctx, m, opts.Limit)
 	if err != nil {
 		return Page{}, err
 	}
-	page := Page{Documents: documents}
+	page, bytes := Page{Documents: make([]Document, 0, len(chosen))}, 0
+	b := newBodies(m.shards, m.collection, opts.MaxBytes, m.sources)
+	n, err := b.visit(ctx, chosen, func(d *Document) (full bool, err error) {
+		if d == nil {
+			return false, nil
+		}
+		bytes += len(d.Body) + len(d.ID)
+		if len(page.Documents) > 0 && (opts.MaxBytes > 0 && bytes > opts.MaxBytes || bytes > pageLoaded) {
+			return true, nil
+		}
+		page.Documents = append(page.Documents, *d)
+		return false, nil
+	})
+	if err != nil {
+		return Page{}, err
+	}
 	if more || n < len(chosen) {
-		page.Continuation = encodeContinuation(listPosition{Ordered: m.after(chosen[n-1])})
+		o := m.from.after(chosen[n-1], m.current())
+		page.Continuation = encodeContinuation(listPosition{Ordered: &o})
 	}
 	return page, nil
 }
 
-// after is the position after a document, the last one of a page.
-func (m *merger) after(last member) *orderedPosition {
-	o := m.from
+// after is the position after a document, the last one of a page, while a default counts.
+func (o orderedPosition) after(last member, d ttlrules.Default) orderedPosition {
 	if own := newPlace(last.deadline, last.id); o.Own.compare(own) < 0 {
 		o.Own = own
 	}
-	ttl := int64(m.sources[0].view.config.History.Current()) * 1000
+	ttl := int64(d) * 1000
 	if ttl <= 0 {
-		return &o // documents that inherit may get deadlines
+		return o // documents that inherit may get deadlines
 	}
 	if inherit := newPlace(last.deadline-ttl, last.id); o.Inherit.compare(inherit) < 0 {
 		o.Inherit = inherit
 	}
-	return &o
+	return o
 }
 
-// next is the document that expires next; nil if none will by the limit of the list.
+// chooser finds documents in an order, and does not read them.
+type chooser interface {
+	// next is the next document, and stays so until it is taken; nil if there is none.
+	next(ctx context.Context) (*member, error)
+	take(member)
+}
+
+// choose takes the next documents. more reports that others come after them.
+func choose(ctx context.Context, c chooser, most int) (chosen []member, more bool, err error) {
+	for {
+		next, err := c.next(ctx)
+		if err != nil || next == nil {
+			return chosen, false, err
+		}
+		if len(chosen) == most {
+			return chosen, true, nil
+		}
+		chosen = append(chosen, *next)
+		c.take(*next)
+	}
+}
+
+// next implements [chooser]: it is the document that expires next; nil if none will by the limit of the list.
 func (m *merger) next(ctx context.Context) (*member, error) {
 	var next *member
 	for p := range m.sources {
@@ -261,6 +301,9 @@ func (s *source) next() *member {
 	return nil
 }
 
+// take implements [chooser].
+func (m *merger) take(d member) { m.sources[d.shard].take() }
+
 // take takes the next document.
 func (s *source) take() {
 	part := s.part()
@@ -295,7 +338,7 @@ func (m *merger) cut(s *source, v view) (lowered bool) {
 // read reads what comes next in the indexes of a shard.
 func (m *merger) read(ctx context.Context, p int) error {
 	s, k := &m.sources[p], m.keys[p]
-	most := min(m.opts.Limit+1, 2*m.opts.Limit/len(m.keys)+8)
+	most := min(m.limit+1, 2*m.limit/len(m.keys)+8)
 	for {
 		args := []any{m.collection, most}
 		for _, part := range s.parts {
@@ -340,48 +383,52 @@ func (s *stretch) set(p int, found layout.Reply, most int, d ttlrules.Default) {
 	}
 }
 
-// bodies reads the documents of a page.
+// bodies reads the documents of a page, which were chosen by an index.
 type bodies struct {
-	*merger
-	left [][]member    // by shard: those to be read
-	read [][]*Document // by shard: those that were read; nil for one that is gone, or is another version
+	*shards
+	collection string
+	maxBytes   int           // of the page; no limit if 0
+	sources    []source      // whose configurations count for the order; nil if none does
+	left       [][]member    // by shard: those to be read
+	read       [][]*Document // by shard: those that were read; nil for one that is gone, or has another place
+	loaded     atomic.Int64  // bytes of values
 }
 
-// of reads documents, as many as the page may have: the first n. Those that have changed since they
-// were chosen are left out: they have other deadlines.
-func (b *bodies) of(ctx context.Context, chosen []member) (documents []Document, n int, err error) {
+func newBodies(ps *shards, collection string, maxBytes int, sources []source) *bodies {
+	return &bodies{shards: ps, collection: collection, maxBytes: maxBytes, sources: sources,
+		left: make([][]member, len(ps.keys)), read: make([][]*Document, len(ps.keys))}
+}
+
+// visit reads documents, and calls visit for each in order, until it returns that the page is full: the first n. Those
+// that have changed since they were chosen, so that they have another place in the order, are nil.
+func (b *bodies) visit(ctx context.Context, chosen []member, visit func(d *Document) (full bool, err error)) (n int, err error) {
 	involved := 0
 	for _, c := range chosen {
-		if b.left[c.shard] == nil {
+		if len(b.left[c.shard]) == 0 {
 			involved++
 		}
 		b.left[c.shard] = append(b.left[c.shard], c)
 	}
 	budget := listBytes
-	if most := b.opts.MaxBytes; most > 0 && involved > 0 {
+	if most := b.maxBytes; most > 0 && involved > 0 {
 		budget = min(budget, max(2*most/involved, listBytes/16))
 	}
 	if err := b.each(func(p int) error { return b.some(ctx, p, budget) }); err != nil {
-		return nil, 0, err
+		return 0, err
 	}
-	documents = make([]Document, 0, len(chosen))
-	bytes := 0
 	for i, c := range chosen {
 		if len(b.read[c.shard]) == 0 {
 			if err := b.some(ctx, c.shard, budget); err != nil {
-				return nil, 0, err
+				return i, err
 			}
 		}
 		d := b.read[c.shard][0]
-		if b.read[c.shard] = b.read[c.shard][1:]; d == nil {
-			continue
+		b.read[c.shard] = b.read[c.shard][1:]
+		if full, err := visit(d); full || err != nil {
+			return i, err
 		}
-		if bytes += len(d.Body) + len(d.ID); len(documents) > 0 && (b.opts.MaxBytes > 0 && bytes > b.opts.MaxBytes || bytes > pageLoaded) {
-			return documents, i, nil
-		}
-		documents = append(documents, *d)
 	}
-	return documents, len(chosen), nil
+	return len(chosen), nil
 }
 
 // some reads the next documents of a shard, until they have many bytes.
@@ -399,19 +446,21 @@ func (b *bodies) some(ctx context.Context, p, budget int) error {
 	if err != nil {
 		return err
 	}
-	if v.raw != b.sources[p].view.raw {
+	if b.sources != nil && v.raw != b.sources[p].view.raw {
 		return errReconfigured
 	}
 	values := reply.List(someValues)
 	for i := range values {
 		var found *Document
 		if values.Has(i) {
+			b.loaded.Add(int64(len(values.Str(i))))
 			d, ok, err := v.document(left[i].id, values.Str(i))
 			if err != nil {
 				return err
 			}
 			h, _ := layout.ParseHeader(values.Str(i))
-			if in, score := h.Index(); ok && in == left[i].in && score == left[i].score {
+			in, score := h.Index()
+			if ok && (left[i].in == layout.NotIndexed || in == left[i].in && score == left[i].score) {
 				found = &d
 			}
 		}

@@ -38,6 +38,18 @@ type invalidRequest string
 func (e invalidRequest) Error() string { return string(e) }
 func (invalidRequest) Unwrap() error   { return ErrInvalidRequest }
 
+// noIndex is an ErrNoIndex whose text is a sentence for the client.
+type noIndex string
+
+func (e noIndex) Error() string { return string(e) }
+func (noIndex) Unwrap() error   { return ErrNoIndex }
+
+// indexMade is an ErrIndexMade whose text is a sentence for the client.
+type indexMade string
+
+func (e indexMade) Error() string { return string(e) }
+func (indexMade) Unwrap() error   { return ErrIndexMade }
+
 func invalid(format string, args ...any) error { return invalidRequest(fmt.Sprintf(format, args...)) }
 
 // limitOf is the limit of a request, or the default limit if it is 0.

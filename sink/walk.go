@@ -36,25 +36,13 @@ const (
 
 // walk fills the page with what comes next in the indexes of a shard. ended reports that nothing does.
 func (l *lister) walk(ctx context.Context, pos *listPosition) (full, ended bool, err error) {
-	room, one := math.MaxInt32, 0
+	room, one := math.MaxInt32, len(l.documents) == 0
 	if l.opts.MaxBytes > 0 {
 		room = l.opts.MaxBytes - l.bytes
 	}
-	if len(l.documents) == 0 {
-		one = 1
-	}
-	k := l.keys[pos.Shard]
-	args := []any{l.collection, l.cuts.Inherit, l.cuts.Own, int(pos.Index), pos.At.Score, pos.At.ID, l.opts.Prefix,
-		l.opts.Limit - len(l.documents), room, one, listBytes, scriptExamined}
-	v, reply, err := l.ask(ctx, walkScript, pos.Shard, l.collection, []string{k.Inherit(l.collection), k.Own(l.collection)}, args)
+	v, reply, err := l.read(ctx, pos, l.opts.Limit-len(l.documents), room, one)
 	if err != nil {
 		return false, false, err
-	}
-	if l.lowered(v) {
-		return l.walk(ctx, pos)
-	}
-	if layout.NewSize(v.documents, reply.Int(walkInherit), reply.Int(walkOwn)) != v.size {
-		return false, false, l.lostIndex(pos.Shard, l.collection)
 	}
 	for found := reply.List(walkDocuments); len(found) > 1; found = found[2:] {
 		if !found.Has(1) {
@@ -76,6 +64,25 @@ func (l *lister) walk(ctx context.Context, pos *listPosition) (full, ended bool,
 	}
 	left := reply.Int(walkLeft)
 	return left == walkFull, left == walkEnded, nil
+}
+
+// read reads so many documents from a position on, as many as have room, but with one set one in any case.
+func (l *lister) read(ctx context.Context, pos *listPosition, most, room int, one bool) (view, layout.Reply, error) {
+	k := l.keys[pos.Shard]
+	for {
+		args := []any{l.collection, l.cuts.Inherit, l.cuts.Own, int(pos.Index), pos.At.Score, pos.At.ID, l.opts.Prefix,
+			most, room, one, listBytes, scriptExamined}
+		v, reply, err := l.ask(ctx, walkScript, pos.Shard, l.collection, []string{k.Inherit(l.collection), k.Own(l.collection)}, args)
+		switch {
+		case err != nil:
+			return view{}, nil, err
+		case l.lowered(v):
+			continue
+		case layout.NewSize(v.documents, reply.Int(walkInherit), reply.Int(walkOwn)) != v.size:
+			return view{}, nil, l.lostIndex(pos.Shard, l.collection)
+		}
+		return v, reply, nil
+	}
 }
 
 // lowered takes the cuts of a view, and reports whether they are lower than those that a script was

@@ -36,7 +36,8 @@ var commands = map[string]command{
 
 	"HDEL": {-3, hDel}, "HGET": {3, hGet}, "HGETALL": {2, hGetAll}, "HKEYS": {2, hKeys}, "HLEN": {2, hLen}, "HMGET": {-3, hMGet}, "HSCAN": {-3, hScan}, "HSET": {-4, hSet},
 
-	"ZADD": {-4, zAdd}, "ZCARD": {2, zCard}, "ZCOUNT": {4, zCount}, "ZRANGE": {-4, zRange}, "ZRANGEBYSCORE": {-4, zRangeByScore}, "ZREM": {-3, zRem}, "ZSCORE": {3, zScore},
+	"ZADD": {-4, zAdd}, "ZCARD": {2, zCard}, "ZCOUNT": {4, zCount}, "ZLEXCOUNT": {4, zLexCount}, "ZRANGE": {-4, zRange}, "ZRANGEBYLEX": {-4, zRangeByLex},
+	"ZRANGEBYSCORE": {-4, zRangeByScore}, "ZREM": {-3, zRem}, "ZREVRANGEBYLEX": {-4, zRevRangeByLex}, "ZSCORE": {3, zScore},
 }
 
 // writes are the commands that change something.

@@ -39,6 +39,43 @@ func TestAnswersAsRedis(t *testing.T) {
 	})
 }
 
+// TestRangesOfNamesAsRedis: ranges of the names of members that have the same score are those of a redis-server.
+//
+// It fails if an end of a range that is outside counts as inside.
+func TestRangesOfNamesAsRedis(t *testing.T) {
+	ours, theirs := protocol2(t, redistest.StartMini(t)), protocol2(t, redistest.Start(t))
+	name := rapid.StringMatching(`[a-c\x00\xff]{0,3}`)
+	rapid.Check(t, func(t *rapid.T) {
+		add := []any{"ZADD", "a"}
+		for _, member := range rapid.SliceOfN(name, 1, 30).Draw(t, "members") {
+			add = append(add, "0", member)
+		}
+		for _, client := range []*redis.Client{ours, theirs} {
+			if err := client.FlushAll(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if err := client.Do(t.Context(), add...).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		bound := rapid.Custom(func(t *rapid.T) string {
+			begin := rapid.SampledFrom([]string{"[", "(", "(", "[", "-", "+", "x", ""}).Draw(t, "begin")
+			if begin != "[" && begin != "(" {
+				return begin
+			}
+			return begin + name.Draw(t, "bound")
+		})
+		for range 20 {
+			command := []any{rapid.SampledFrom([]string{"ZLEXCOUNT", "ZRANGEBYLEX", "ZREVRANGEBYLEX"}).Draw(t, "command"),
+				rapid.SampledFrom([]string{"a", "a", "a", "none"}).Draw(t, "key"), bound.Draw(t, "from"), bound.Draw(t, "to")}
+			if command[0] != "ZLEXCOUNT" && rapid.Bool().Draw(t, "limited") {
+				command = append(command, "LIMIT", rapid.IntRange(-1, 5).Draw(t, "skip"), rapid.IntRange(-1, 5).Draw(t, "limit"))
+			}
+			same(t, ours, theirs, command)
+		}
+	})
+}
+
 // protocol2 connects by the protocol of before Redis 6, the only one that the embedded Redis has.
 func protocol2(t *testing.T, s redistest.Server) *redis.Client {
 	opts := *s.Client.Options()
@@ -63,7 +100,7 @@ func commandOf(t *rapid.T) []any {
 	args := []any{rapid.SampledFrom([]string{
 		"DEL", "EXISTS", "TYPE", "UNLINK", "RENAME", "SET", "GET", "DBSIZE", "KEYS", "TTL", "SCAN", "PING", "NONE",
 		"HDEL", "HGET", "HGETALL", "HLEN", "HMGET", "HSET", "HKEYS", "HSCAN",
-		"ZADD", "ZCARD", "ZCOUNT", "ZRANGE", "ZRANGEBYSCORE", "ZREM", "ZSCORE",
+		"ZADD", "ZCARD", "ZCOUNT", "ZLEXCOUNT", "ZRANGE", "ZRANGEBYLEX", "ZRANGEBYSCORE", "ZREM", "ZREVRANGEBYLEX", "ZSCORE",
 	}).Draw(t, "command")}
 	command := args[0].(string)
 	add := func(values ...string) {
@@ -110,6 +147,8 @@ func commandOf(t *rapid.T) []any {
 		}
 	case "ZCOUNT":
 		add(scores(2)...)
+	case "ZLEXCOUNT", "ZRANGEBYLEX", "ZREVRANGEBYLEX": // with bounds that do not depend on scores
+		add(rapid.SampledFrom([]string{"-", "-", "no"}).Draw(t, "lowest"), "-")
 	case "ZRANGEBYSCORE":
 		add(scores(2)...)
 		if rapid.Bool().Draw(t, "limited") {

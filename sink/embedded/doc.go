@@ -17,11 +17,12 @@
 //	scripts.go    runs Lua scripts
 //	dict.go       a map that can be scanned in pages
 //	sortedset.go  members in the order of their scores
+//	lexranges.go  ranges of members by their names
 //	reply.go      what a command answers
 //
 // # What it costs
 //
-// Reading or changing a field or a member, counting a range of scores and finding its first
+// Reading or changing a field or a member, counting a range of scores or names and finding its first
 // member all take a number of steps that grows with the logarithm of the size.
 //
 // # Scans

@@ -109,6 +109,19 @@ func (d *Dear) Collections(ctx context.Context, opts sink.CollectionsOptions) (w
 	return d.Reader.Collections(ctx, opts)
 }
 
+// Query implements [Reader].
+func (d *Dear) Query(ctx context.Context, collection string, opts sink.QueryOptions) (sink.QueryPage, error) {
+	if !opts.Dear() {
+		return d.Reader.Query(ctx, collection, opts)
+	}
+	leave, err := d.enter(ctx)
+	if err != nil {
+		return sink.QueryPage{}, err
+	}
+	defer leave()
+	return d.Reader.Query(ctx, collection, opts)
+}
+
 // List implements [Reader]. A list by prefix examines all ids.
 func (d *Dear) List(ctx context.Context, collection string, opts sink.ListOptions) (sink.Page, error) {
 	if !opts.Scans() {

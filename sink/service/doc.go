@@ -5,6 +5,7 @@
 //
 //	get.<collection>.<id>   the document's bytes; Lapse-Etag, Lapse-Ts, Lapse-Expires-At
 //	list.<collection>       wire.ListRequest     → wire.ListReply
+//	query.<collection>      wire.QueryRequest    → wire.QueryReply
 //	count.<collection>      nothing              → wire.CountReply
 //	forecast.<collection>   wire.ForecastRequest → wire.ForecastReply
 //	config.<collection>     nothing              → wire.Config

@@ -21,6 +21,7 @@ type endpoint struct {
 var endpoints = []endpoint{
 	{"get", "<collection>.<id>", get},
 	{"list", "<collection>", list},
+	{"query", "<collection>", query},
 	{"count", "<collection>", count},
 	{"forecast", "<collection>", forecast},
 	{"config", "<collection>", config},
@@ -68,35 +69,32 @@ func list(ctx context.Context, s *Service, args []string, body []byte) (*nats.Ms
 	if err := f.check("limit", req.Limit, wire.MaxListLimit); err != nil {
 		return nil, err
 	}
-	most := s.nc.MaxPayload()
-	opts := sink.ListOptions{
-		Limit:        req.Limit,
-		MaxBytes:     int(most - most/8), // leaves room for the JSON around the documents, unless they are tiny
-		Continuation: req.Continuation, Order: req.Order, Prefix: req.Prefix,
+	opts := sink.ListOptions{Limit: req.Limit, Continuation: req.Continuation, Order: req.Order, Prefix: req.Prefix}
+	if opts.Until, opts.Within, err = f.span(req.Until, req.Within); err != nil {
+		return nil, err
 	}
-	if f.has("until") {
-		opts.Until = new(wire.Time)
-		if err := opts.Until.UnmarshalText([]byte(req.Until)); err != nil {
-			return nil, notValid("until", wire.Quote(req.Until))
-		}
-	}
-	if f.has("within") {
-		if opts.Within, err = wire.ParseDuration(req.Within); err != nil || opts.Within <= 0 {
-			return nil, notValid("within", wire.Quote(req.Within))
-		}
-	}
-	for {
+	return s.page(&opts.Limit, &opts.MaxBytes, func() ([]byte, int, error) {
 		page, err := s.reader.List(ctx, args[0], opts)
+		return EncodePage(page), len(page.Documents), err
+	})
+}
+
+// page answers with a page that the server's maximum payload has room for. read reads one of up to some documents, and
+// bytes of them.
+func (s *Service) page(documents, bytes *int, read func() (reply []byte, n int, err error)) (*nats.Msg, error) {
+	most := int(s.nc.MaxPayload())
+	*bytes = most - most/8 // leaves room for the JSON around the documents, unless they are tiny
+	for {
+		reply, n, err := read()
 		if err != nil {
 			return nil, err
 		}
-		reply, n := EncodePage(page), len(page.Documents)
-		if len(reply) <= int(most) || n <= 1 {
+		if len(reply) <= most || n <= 1 {
 			return &nats.Msg{Data: reply}, nil
 		}
 		// The JSON around the documents, or escapes in their ids, took more than that room. A
 		// continuation is only valid for its page, so a shorter page has to be read.
-		opts.Limit = max(1, n*int(most)/len(reply))
+		*documents = max(1, n*most/len(reply))
 	}
 }
 
@@ -121,10 +119,8 @@ func forecast(ctx context.Context, s *Service, args []string, body []byte) (*nat
 		return nil, err
 	}
 	opts := sink.ForecastOptions{Buckets: req.Buckets, Least: req.MinTTL, Most: req.MaxTTL}
-	if f.has("within") {
-		if opts.Within, err = wire.ParseDuration(req.Within); err != nil || opts.Within <= 0 {
-			return nil, notValid("within", fmt.Sprintf("%q", abbreviate(req.Within)))
-		}
+	if _, opts.Within, err = f.span("", req.Within); err != nil {
+		return nil, err
 	}
 	if value, ok := f["defaultTtl"]; ok { // null means off; a default that is left out means the configured one
 		d, err := ttlrules.ParseDefault(value)

@@ -12,6 +12,7 @@ import (
 type fake struct {
 	get      func(ctx context.Context, collection, id string) (sink.Document, error)
 	list     func(ctx context.Context, collection string, opts sink.ListOptions) (sink.Page, error)
+	query    func(ctx context.Context, collection string, opts sink.QueryOptions) (sink.QueryPage, error)
 	count    func(ctx context.Context, collection string) (wire.CountReply, error)
 	forecast func(ctx context.Context, collection string, opts sink.ForecastOptions) (wire.ForecastReply, error)
 	config   func(ctx context.Context, collection string) (wire.Config, error)
@@ -33,6 +34,13 @@ func (f fake) List(ctx context.Context, collection string, opts sink.ListOptions
 		return sink.Page{}, errUnexpected
 	}
 	return f.list(ctx, collection, opts)
+}
+
+func (f fake) Query(ctx context.Context, collection string, opts sink.QueryOptions) (sink.QueryPage, error) {
+	if f.query == nil {
+		return sink.QueryPage{}, errUnexpected
+	}
+	return f.query(ctx, collection, opts)
 }
 
 func (f fake) Count(ctx context.Context, collection string) (wire.CountReply, error) {

@@ -33,7 +33,7 @@ func (s *Service) ping() any {
 
 func (s *Service) info() any {
 	info := micro.Info{ServiceIdentity: s.identity(), Type: micro.InfoResponseType,
-		Description: "reads of documents that expire: get, list, count, forecast, config, collections"}
+		Description: "reads of documents that expire: get, list, query, count, forecast, config, collections"}
 	for _, e := range endpoints {
 		info.Endpoints = append(info.Endpoints, micro.EndpointInfo{
 			Name: e.verb, Subject: s.subject(e), QueueGroup: micro.DefaultQueueGroup,

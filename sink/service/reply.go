@@ -28,14 +28,22 @@ func encode(reply any) (*nats.Msg, error) {
 
 // EncodePage writes a page as a reply.
 func EncodePage(page sink.Page) []byte {
-	reply := wire.ListReply{Documents: make([]wire.Document, len(page.Documents)), Continuation: page.Continuation}
-	for i, doc := range page.Documents {
-		reply.Documents[i] = wire.Document{ID: doc.ID, Etag: doc.Etag, Ts: doc.Ts, ExpiresAt: doc.ExpiresAt, Target: doc.Target, Deadline: doc.Deadline, NotAfter: doc.NotAfter, Traceparent: doc.Trace, Document: doc.Body}
+	return wire.ListReply{Documents: documents(page.Documents), Continuation: page.Continuation}.Encode()
+}
+
+// documents are those of a page.
+func documents(found []sink.Document) []wire.Document {
+	all := make([]wire.Document, len(found))
+	for i, doc := range found {
+		all[i] = wire.Document{
+			ID: doc.ID, Etag: doc.Etag, Ts: doc.Ts, ExpiresAt: doc.ExpiresAt, Target: doc.Target, Deadline: doc.Deadline,
+			NotAfter: doc.NotAfter, Traceparent: doc.Trace, Document: doc.Body,
+		}
 		if doc.Clock != doc.Ts {
-			reply.Documents[i].Clock = doc.Clock
+			all[i].Clock = doc.Clock
 		}
 	}
-	return reply.Encode()
+	return all
 }
 
 // failure is the answer to a request that failed.
@@ -79,9 +87,12 @@ func (s *Service) failureOf(err error) *failure {
 	return &failure{code, text, ReasonOf(err)}
 }
 
-// StatusOf is the code and the sentence with which lapse answers an error of a [Reader].
+// StatusOf is the code and the sentence with which lapse answers an error of a [Reader], or of [ParseQuery].
 func StatusOf(err error) (code int, text string) {
+	var f *failure
 	switch {
+	case errors.As(err, &f):
+		return f.code, f.text
 	case errors.Is(err, wire.ErrInvalidName), errors.Is(err, sink.ErrInvalidRequest):
 		return wire.StatusBadRequest, err.Error()
 	case errors.Is(err, sink.ErrNotFound):

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -69,6 +70,22 @@ func (f fields) has(name string) bool {
 	return ok && string(value) != "null"
 }
 
+// span reads until and within, which limit what is read by its deadline, of the properties that there are.
+func (f fields) span(until, within string) (at *wire.Time, d time.Duration, err error) {
+	if f.has("until") {
+		at = new(wire.Time)
+		if err := at.UnmarshalText([]byte(until)); err != nil {
+			return nil, 0, notValid("until", wire.Quote(until))
+		}
+	}
+	if f.has("within") {
+		if d, err = wire.ParseDuration(within); err != nil || d <= 0 {
+			return nil, 0, notValid("within", wire.Quote(within))
+		}
+	}
+	return at, d, nil
+}
+
 // check refuses a property that is not a number from 1 to most.
 func (f fields) check(name string, n, most int) error {
 	if f.has(name) && (n < 1 || n > most) {
@@ -90,12 +107,14 @@ func describe(property string) string {
 	case "buckets":
 		return fmt.Sprintf("a whole number from 1 to %d", wire.MaxBuckets)
 	case "order":
-		return `"deadline"`
+		return `"deadline", or in a query also "id", a JSON pointer such as "/price", or "-" and a pointer`
+	case "where":
+		return `an object of conditions by JSON pointer, such as {"/customer": "c1", "/price": {"gte": 10}}`
 	case "until":
 		return "an instant in RFC 3339 such as 2026-01-31T12:00:00Z"
 	case "within":
 		return `a duration over 0 such as "90s", "12h" or "7d"`
-	case "renew":
+	case "renew", "count", "scan":
 		return "true or false"
 	default:
 		return "a string"

@@ -33,6 +33,7 @@ const (
 type Reader interface {
 	Get(ctx context.Context, collection, id string) (sink.Document, error)
 	List(ctx context.Context, collection string, opts sink.ListOptions) (sink.Page, error)
+	Query(ctx context.Context, collection string, opts sink.QueryOptions) (sink.QueryPage, error)
 	Count(ctx context.Context, collection string) (wire.CountReply, error)
 	Forecast(ctx context.Context, collection string, opts sink.ForecastOptions) (wire.ForecastReply, error)
 	Config(ctx context.Context, collection string) (wire.Config, error)

@@ -484,6 +484,7 @@ type Collection struct {
 
 // CountReply counts the documents of a collection.
 type CountReply struct {
-	Live    int64 `json:"live"`
-	Expired int64 `json:"expired"` // not reaped yet
+	Live    int64        `json:"live"`
+	Expired int64        `json:"expired"` // not reaped yet
+	Indexes []IndexCount `json:"indexes,omitempty"`
 }

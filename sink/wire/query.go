@@ -35,6 +35,20 @@ type QueryRequest struct {
 	Scan bool `json:"scan,omitempty"`
 }
 
+// IndexCount is how much one of the indexes of a collection has, also of documents that are expired and not yet reaped.
+type IndexCount struct {
+	Pointer    string       `json:"pointer"`
+	Entries    int64        `json:"entries"`          // values of documents
+	NotIndexed int64        `json:"notIndexed"`       // documents whose value at the pointer the index leaves out
+	Making     *IndexMaking `json:"making,omitempty"` // nil once the index is made; until then it serves no query
+}
+
+// IndexMaking is how far an index is made.
+type IndexMaking struct {
+	Made int64 `json:"made"` // documents
+	Of   int64 `json:"of"`
+}
+
 // ByID is the order of a query by id.
 const ByID Order = "id"
 
