@@ -37,6 +37,7 @@ type query struct {
 	pace       time.Duration
 	moments    []held
 	options    sink.QueryOptions
+	answered   bool
 }
 
 // orderNone is the order of a step query that names none.
@@ -63,7 +64,8 @@ func (q *query) keep(w *World, at *site) {
 }
 
 // checkQueries asks the queries of a history with the real Reader, each page of what Redis held when the page was asked for.
-func checkQueries(queries []*query) error {
+// It counts those with an answer to all pages, and the others.
+func checkQueries(queries []*query, counts map[string]int) error {
 	if len(queries) == 0 {
 		return nil
 	}
@@ -76,6 +78,7 @@ func checkQueries(queries []*query) error {
 		if err == nil {
 			err = q.check(server, client, wire.Prefix(fmt.Sprint("query", i)))
 		}
+		counts[map[bool]string{true: "query answered", false: "query refused"}[q.answered]]++
 		if err != nil {
 			return fmt.Errorf("H21: %s at %s: %w", q.Step, q.At, err)
 		}
@@ -133,6 +136,7 @@ func (q *query) check(server *embedded.Server, client *redis.Client, to wire.Pre
 			return fmt.Errorf("page %d at %s: %w", len(a.pages), wire.Time(m.at.UnixMilli()), err)
 		}
 		if q.options.Continuation = page.Continuation; page.Continuation == "" {
+			q.answered = true
 			return a.complete()
 		}
 		if len(a.pages) > mostPages {

@@ -52,7 +52,7 @@ func Run(t *testing.T, p *plan.Plan, o Options) (r Result) {
 		r.Broken = checkLists(r.lists)
 	}
 	if r.Broken == nil {
-		r.Broken = checkQueries(r.queries)
+		r.Broken = checkQueries(r.queries, r.Faults)
 	}
 	if r.redialled {
 		// The client library keeps timers in a sync.Pool, and a timer must not leave its

@@ -1,6 +1,7 @@
 package observer
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -17,6 +18,9 @@ func (h *Observer) checkIndexes() {
 	state, ok := redis.State()
 	if !ok || state.Rebuild != 0 || h.losses.damaged {
 		return
+	}
+	if len(state.Making) > 0 {
+		h.faults["index in the making"]++
 	}
 	entries := redis.Entries()
 	for collection, config := range redis.Configs() {
@@ -59,10 +63,21 @@ func (h *Observer) checkIndex(of store.IndexOf, pointer string, making bool) {
 	}
 }
 
-// Making reports whether a property index is being made.
-func (h *Observer) Making() bool {
-	state, _ := h.servers.Redis.State()
-	return len(state.Making) > 0
+// Incomplete is why a property index is not to be used: it is being made, or it has lost entries; nil if all can be.
+func (h *Observer) Incomplete() error {
+	redis := h.servers.Redis
+	state, _ := redis.State()
+	for collection := range state.Making {
+		return fmt.Errorf("an index of collection %s is being made", collection)
+	}
+	for collection, config := range redis.Configs() {
+		for _, x := range config.Indexes {
+			if n := redis.LostEntries(store.IndexOf{Collection: collection, Slot: x.Slot}); n != 0 {
+				return fmt.Errorf("index %s of collection %s has lost %d entries", x.Pointer, collection, n)
+			}
+		}
+	}
+	return nil
 }
 
 // values are those of bodies that were looked at before: by pointer and body.
