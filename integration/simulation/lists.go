@@ -89,6 +89,7 @@ func copyTo(to *store.Shard, model *redismodel.Server) ([]string, error) {
 	for _, name := range names {
 		all = append(all, *changes[name])
 	}
+	copyEntries(all, model)
 	pr := store.Progress{Version: state.Version, Next: "copied", Offset: state.Offset, Watermark: state.Watermark}
 	return names, to.Commit(ctx, pr, configs, all)
 }

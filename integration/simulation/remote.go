@@ -127,6 +127,9 @@ func (r remote) Due(ctx context.Context, version string, cuts []store.Cut, limit
 }
 
 func (r remote) Between(ctx context.Context, version, collection string, slices []store.Slice, limit, bytes int) ([]store.Found, error) {
+	if most := r.process.world.plan.Found; most > 0 {
+		limit = min(limit, most)
+	}
 	return find(ctx, r, "between", func() ([]store.Found, error) {
 		return r.redis.Between(ctx, version, collection, slices, limit, bytes)
 	})

@@ -29,8 +29,9 @@ type Result struct {
 	Took     time.Duration
 	Faults   map[string]int
 
-	redialled bool   // a connection was made again
-	lists     []held // to be checked
+	redialled bool     // a connection was made again
+	lists     []held   // to be checked
+	queries   []*query // to be checked
 }
 
 // Options say what Run writes down.
@@ -49,6 +50,9 @@ func Run(t *testing.T, p *plan.Plan, o Options) (r Result) {
 	synctest.Test(t, func(*testing.T) { r = run(p, o) })
 	if r.Broken == nil {
 		r.Broken = checkLists(r.lists)
+	}
+	if r.Broken == nil {
+		r.Broken = checkQueries(r.queries, r.Faults)
 	}
 	if r.redialled {
 		// The client library keeps timers in a sync.Pool, and a timer must not leave its
@@ -104,5 +108,5 @@ func run(p *plan.Plan, o Options) Result {
 	w.observer.Faults()["pause"] = stood
 	took := time.Since(w.trace.Began)
 	w.end()
-	return Result{Broken: w.broken(), Messages: w.observer.Messages(), Events: happened, Took: took, Faults: w.observer.Faults(), redialled: w.inbox.redialled, lists: w.lists}
+	return Result{Broken: w.broken(), Messages: w.observer.Messages(), Events: happened, Took: took, Faults: w.observer.Faults(), redialled: w.inbox.redialled, lists: w.lists, queries: w.queries}
 }

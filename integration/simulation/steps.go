@@ -60,6 +60,8 @@ func (w *World) do(s plan.Step) {
 		w.get(s)
 	case verb == "list":
 		w.lists = append(w.lists, held{w.redis.Save(), w.redisClock()})
+	case verb == "query":
+		w.ask(s)
 	case verb == "promote" || strings.HasPrefix(verb, "far-") || strings.HasPrefix(verb, "link-"):
 		w.breakSecond(s)
 	case verb == "says":
@@ -304,6 +306,8 @@ func damage(r *redismodel.Server, s plan.Step) {
 		r.LoseDocument(n)
 	case "index":
 		r.LoseIndexMember(n)
+	case "entry":
+		r.LoseEntry(n)
 	case "config":
 		r.LoseConfig(n)
 	case "state":

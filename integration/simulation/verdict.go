@@ -45,7 +45,7 @@ func (w *World) firstRests() bool {
 		return true
 	}
 	proc := w.hosts[0].processor()
-	if proc == nil || proc.Ready() != nil || w.observer.Owes() || w.observer.Unreadable() != nil {
+	if proc == nil || proc.Ready() != nil || w.observer.Owes() || w.observer.Incomplete() != nil || w.observer.Unreadable() != nil {
 		return false
 	}
 	d := w.observer.Compare(wire.Time(time.Now().UnixMilli()))
@@ -97,6 +97,9 @@ func (w *World) judgeFirst() {
 	}
 	if ready != nil && o.Reason() == "" { // it may wait for a tick that the log has lost
 		o.Fail("H10", "a minute later it is not ready: %w", ready)
+	}
+	if err := o.Incomplete(); ready == nil && err != nil {
+		o.Fail("H20", "a minute later %w", err)
 	}
 	o.ReadFinally()
 }

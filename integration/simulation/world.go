@@ -37,6 +37,7 @@ type World struct {
 	inbox    inbox
 	saved    *redismodel.Snapshot
 	lists    []held
+	queries  []*query
 }
 
 // inbox is what processes have given to the world since it looked.

@@ -41,6 +41,8 @@ import (
 //     for warnings too.
 //   - H18 (contract of slideOnRead): a touch that lapse appends for a read renews the version that was
 //     read, or nothing.
+//   - H20 (contract of indexes): the entries of each property index are those of the stored documents, unless it is being
+//     made, when it may lack some; no other index has entries.
 //
 // At the end, when nothing goes wrong any more:
 //
@@ -72,6 +74,7 @@ type Observer struct {
 	losses losses
 	ends   ends
 	second second
+	values values
 }
 
 // Servers are what an observer looks at.
@@ -113,7 +116,7 @@ type names struct {
 
 // New makes an observer of servers on which nothing is stored.
 func New(s Servers) *Observer {
-	h := &Observer{servers: s, stored: map[string]bool{}, slid: map[oracle.Name]map[wire.Etag]bool{}, faults: map[string]int{}}
+	h := &Observer{servers: s, stored: map[string]bool{}, slid: map[oracle.Name]map[wire.Etag]bool{}, faults: map[string]int{}, values: values{}}
 	h.forget()
 	return h
 }
@@ -391,6 +394,7 @@ func (h *Observer) Committing(pr store.Progress) {
 
 // Committed checks the shard after a commit.
 func (h *Observer) Committed() {
+	h.checkIndexes()
 	if len(h.owed) == 0 || h.reason != "" {
 		return
 	}

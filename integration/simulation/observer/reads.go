@@ -21,6 +21,7 @@ func (h *Observer) ReadFinally() {
 	if h.servers.NATS.Stream(Log) == nil || h.second.holes || h.servers.First != nil && h.reason != "" && h.faults["far-flush"] > 0 {
 		return
 	}
+	h.checkIndexes()
 	live := h.model.Live(h.model.LogTime())
 	now := wire.Time(h.servers.RedisClock().UnixMilli())
 	for name := range h.names.written {

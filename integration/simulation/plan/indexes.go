@@ -26,6 +26,7 @@ var lists = []string{`["a","b"]`, `["a","b"]`, `["b","a","b"]`, `[1,"a"]`, `[2,1
 // documents change, and query by them.
 func (g *generator) indexes() {
 	r := g.r
+	g.plan.Found = pick(r, 0, 1, 1, 3)
 	for i, s := range g.plan.Steps {
 		switch {
 		case s.Verb == "config" && r.IntN(4) > 0 && !strings.Contains(s.Args[2], "indexes"):

@@ -20,6 +20,7 @@ type Plan struct {
 	Sync      time.Duration // within which NATS has on disk what it has acknowledged
 	ReadAhead int           // messages that are read ahead; 0: as many as usual
 	Region    bool          // a second region follows the first
+	Found     int           // documents that Redis finds at once between two places of an index; 0: as many as it is asked for
 	Steps     []Step
 }
 
@@ -117,6 +118,9 @@ func (p *Plan) String() string {
 	if p.Region {
 		b.WriteString("region true\n")
 	}
+	if p.Found > 0 {
+		fmt.Fprintf(&b, "found %d\n", p.Found)
+	}
 	for _, s := range p.Steps {
 		fmt.Fprintf(&b, "%s %s\n", s.At, s)
 	}
@@ -155,6 +159,8 @@ func (p *Plan) parse(line string) (err error) {
 		p.Sync, err = time.ParseDuration(rest)
 	case "region":
 		p.Region, err = strconv.ParseBool(rest)
+	case "found":
+		p.Found, err = strconv.Atoi(rest)
 	case "ahead":
 		p.ReadAhead, err = strconv.Atoi(rest)
 	default:

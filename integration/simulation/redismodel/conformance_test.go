@@ -259,6 +259,7 @@ func (h *history) commit() {
 			continue
 		}
 		h.change(&c)
+		h.changeIndexes(&c)
 		changes = append(changes, c)
 	}
 	err := h.both(fmt.Sprintf("commit %+v %+v %+v", pr, configs, changes), func(s processor.Store) (any, error) {
@@ -307,12 +308,35 @@ func (h *history) change(c *store.CollectionChanges) {
 	}
 }
 
+// changeIndexes adds changes of property indexes.
+func (h *history) changeIndexes(c *store.CollectionChanges) {
+	for _, slot := range h.Perm(3)[:max(0, h.IntN(5)-2)] {
+		x := store.IndexChanges{Slot: slot, Unlink: h.oneIn(8)}
+		for _, i := range h.Perm(6)[:h.IntN(6)] {
+			if entry := fmt.Sprint("entry", i); h.oneIn(3) {
+				x.Remove = append(x.Remove, entry)
+			} else {
+				x.Add = append(x.Add, entry)
+			}
+		}
+		c.Indexes = append(c.Indexes, x)
+	}
+	switch h.IntN(8) {
+	case 0:
+		c.Making = &store.Making{}
+	case 1:
+		c.Making = &store.Making{Slots: []int{h.IntN(3)}, Index: ttlrules.ByOwn, Score: h.Int64N(5), ID: "x", Made: h.Int64N(5)}
+	}
+}
+
 // read does what changes nothing.
 func (h *history) read() {
 	version, name, count := h.version(), h.name(), h.IntN(5)+1
 	wants := []store.Want{{Collection: name, Headers: []string{h.id(), h.id()}, Whole: []string{h.id()}}, {Collection: "none"}, {Collection: h.name(), Whole: []string{h.id()}}}
 	_ = h.both(fmt.Sprint("read ", wants), func(s processor.Store) (any, error) { return s.ReadDocuments(ctx, version, wants) })
 	_ = h.both("verify", func(s processor.Store) (any, error) { return nil, s.Verify(ctx, version, h.names) })
+	indexes := []store.IndexOf{{Collection: name, Slot: h.IntN(3)}, {Collection: h.name(), Slot: h.IntN(3)}}
+	_ = h.both(fmt.Sprint("verify ", indexes), func(s processor.Store) (any, error) { return nil, s.Verify(ctx, version, h.names, indexes...) })
 	_ = h.both("load", func(s processor.Store) (any, error) { return s.Load(ctx) })
 	_ = h.both("leftovers", func(s processor.Store) (any, error) {
 		keys, err := s.Leftovers(ctx)
@@ -338,6 +362,10 @@ func (h *history) read() {
 	_ = h.both(fmt.Sprintf("due %v %d %d %t", cuts, limit, bytes, whole), func(s processor.Store) (any, error) {
 		return s.Due(ctx, version, cuts, limit, bytes, whole)
 	})
+	parts := []store.Slice{{Index: ttlrules.ByInherit, After: h.place(), UpTo: cut()}, {Index: ttlrules.ByOwn, After: h.place(), UpTo: cut()}}
+	_ = h.both(fmt.Sprintf("between %v %d %d", parts, limit+1, bytes), func(s processor.Store) (any, error) {
+		return s.Between(ctx, version, name, parts, limit+1, bytes)
+	})
 	_ = h.both("copy "+name, func(s processor.Store) (any, error) {
 		all := map[store.Document]bool{}
 		collections, at := []string{name, "none", h.names[0]}, store.CopyPlace{}
@@ -353,6 +381,14 @@ func (h *history) read() {
 		}
 		return all, nil
 	})
+}
+
+// place is a place in an index.
+func (h *history) place() store.Place {
+	if h.oneIn(2) {
+		return store.Place{Score: ttlrules.NoCut}
+	}
+	return store.Place{Score: h.at.Watermark + int64(h.IntN(9)-5)*1000, ID: h.id()}
 }
 
 // take takes over, or refuses, a shard that is at a version.
@@ -435,10 +471,10 @@ func (h *history) fill() {
 
 // lose damages both sides in the same way.
 func (h *history) lose() {
-	m, n, docs, what := h.model, h.IntN(100), h.model.Documents(), h.IntN(6)
+	m, n, docs, what := h.model, h.IntN(100), h.model.Documents(), h.IntN(7)
 	lost := []func() bool{
 		func() bool { return m.LoseDocument(n) }, func() bool { return m.LoseIndexMember(n) }, func() bool { return m.LoseConfig(n) },
-		m.LoseState, m.PutForeign, func() bool { h.model.Flush(); return true },
+		m.LoseState, m.PutForeign, func() bool { h.model.Flush(); return true }, func() bool { return m.LoseEntry(n) },
 	}[what]()
 	if !lost || h.rig == nil {
 		return
@@ -466,5 +502,16 @@ func (h *history) lose() {
 		client.Set(ctx, h.base+"docs:"+docs[0].Collection, "x", 0)
 	case 5:
 		client.FlushAll(ctx)
+	case 6:
+		var members [][2]string
+		for _, name := range slices.Sorted(slices.Values(h.names)) {
+			for slot := range 3 {
+				key := fmt.Sprintf("%sby%d:%s", h.base, slot, name)
+				for _, entry := range client.ZRange(ctx, key, 0, -1).Val() {
+					members = append(members, [2]string{key, entry})
+				}
+			}
+		}
+		client.ZRem(ctx, members[n%len(members)][0], members[n%len(members)][1])
 	}
 }

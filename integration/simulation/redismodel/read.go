@@ -125,6 +125,7 @@ func (s *Server) Between(_ context.Context, version, collection string, slices [
 	found := make([]store.Found, len(slices))
 	for i, slice := range slices {
 		index, f := inherit, &found[i]
+		f.Documents = []store.Stored{}
 		if slice.Index == ttlrules.ByOwn {
 			index = own
 		}
@@ -133,9 +134,11 @@ func (s *Server) Between(_ context.Context, version, collection string, slices [
 			at++
 		}
 		f.Next = store.NoScore
-		for ; at < len(c.index) && c.index[at].index == index && c.index[at].score != neverScore; at++ {
+		for ; at < len(c.index) && c.index[at].index == index; at++ {
 			if c.index[at].score > slice.UpTo || limit <= 0 || bytes <= 0 {
-				f.Next = c.index[at].score
+				if f.More = true; c.index[at].score != neverScore {
+					f.Next = c.index[at].score
+				}
 				break
 			}
 			id := c.index[at].id
@@ -207,6 +210,9 @@ func (s *Server) Bytes() (n int) {
 			n += len(id) + size(d)
 		}
 		n += 16 * len(c.index)
+	}
+	for _, all := range s.entries {
+		n += 32 * len(all)
 	}
 	return n
 }

@@ -106,17 +106,23 @@ type contents struct {
 	configsLeft int         // after the last commit; a field of the state
 	configs     map[string]store.Config
 	collections map[string]*collection
+	entries     entries               // of the property indexes
+	entriesLeft map[store.IndexOf]int // after the last commit; fields of the state
 }
 
 // begun is a shard that begins at s.
 func begun(s store.State) contents {
-	return contents{state: s, configs: map[string]store.Config{}, collections: map[string]*collection{}}
+	return contents{
+		state: s, configs: map[string]store.Config{}, collections: map[string]*collection{},
+		entries: entries{}, entriesLeft: map[store.IndexOf]int{},
+	}
 }
 
 // share is a copy that shares the collections.
 func (c *contents) share() contents {
 	shared := *c
 	shared.configs, shared.collections = maps.Clone(c.configs), maps.Clone(c.collections)
+	shared.entries, shared.entriesLeft = maps.Clone(c.entries), maps.Clone(c.entriesLeft)
 	for _, one := range c.collections {
 		one.shared = true
 	}

@@ -26,6 +26,7 @@ func (s *Server) Load(context.Context) (store.State, error) {
 	case !there:
 		return store.State{}, nil
 	case state.Rebuild == store.Clearing:
+		state.Making = nil
 		return state, fmt.Errorf("%w: the removal of the shard was not ended", store.ErrDamaged)
 	}
 	state.Configs = maps.Clone(s.configs)
@@ -53,12 +54,15 @@ func (s *Server) Leftovers(context.Context) (names []string, err error) {
 		has(n[1] > 0, "inherit:"+name)
 		has(n[2] > 0, "own:"+name)
 	}
+	for of := range s.entries {
+		has(true, fmt.Sprintf("by%d:%s", of.Slot, of.Collection))
+	}
 	slices.Sort(names)
 	return names, nil
 }
 
 // Verify verifies that the shard is at a version, and as the last commit left it.
-func (s *Server) Verify(_ context.Context, version string, collections []string, _ ...store.IndexOf) error {
+func (s *Server) Verify(_ context.Context, version string, collections []string, indexes ...store.IndexOf) error {
 	if s.state.Version != version {
 		return store.ErrFenced
 	}
@@ -67,6 +71,11 @@ func (s *Server) Verify(_ context.Context, version string, collections []string,
 	}
 	for _, name := range collections {
 		if err := s.at(name).check(name); err != nil {
+			return err
+		}
+	}
+	for _, of := range indexes {
+		if err := s.checkEntries(of); err != nil {
 			return err
 		}
 	}
@@ -112,7 +121,7 @@ func (s *Server) Commit(ctx context.Context, pr store.Progress, configs []store.
 	if err := s.mayCommit(ctx, pr.Version, configs, changes); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
-	s.state = store.State{Version: pr.Next, Log: s.state.Log, Offset: pr.Offset, Watermark: pr.Watermark, Stamp: pr.Stamp, Rebuild: pr.Rebuild, Events: cmp.Or(pr.Events, s.state.Events)}
+	s.state = store.State{Version: pr.Next, Log: s.state.Log, Offset: pr.Offset, Watermark: pr.Watermark, Stamp: pr.Stamp, Rebuild: pr.Rebuild, Events: cmp.Or(pr.Events, s.state.Events), Making: s.state.Making}
 	for _, c := range configs {
 		if delete(s.configs, c.Collection); c.Config != nil {
 			s.configs[c.Collection] = *c.Config
@@ -133,6 +142,12 @@ func (s *Server) Commit(ctx context.Context, pr store.Progress, configs []store.
 		if at.left = at.sizes(); at.left == (sizes{}) {
 			c.Emptied = true
 			delete(s.collections, c.Collection)
+		}
+		for _, x := range c.Indexes {
+			s.changeEntries(store.IndexOf{Collection: c.Collection, Slot: x.Slot}, x)
+		}
+		if c.Making != nil {
+			s.setMaking(c.Collection, *c.Making)
 		}
 	}
 	return nil
@@ -158,6 +173,14 @@ func (s *Server) mayCommit(ctx context.Context, version string, configs []store.
 			grows = grows || ch.New != nil
 		}
 		moves = moves || c.Drop == store.DropMoves
+	}
+	for _, c := range changes {
+		for _, x := range c.Indexes {
+			if err := s.checkEntries(store.IndexOf{Collection: c.Collection, Slot: x.Slot}); err != nil {
+				return err
+			}
+			grows = grows || len(x.Add) > 0
+		}
 	}
 	if s.full && grows && !moves {
 		return errFull
@@ -224,7 +247,7 @@ func (s *Server) LoseConfig(n int) bool {
 // LoseState loses the state.
 func (s *Server) LoseState() bool {
 	there := s.state.Version != ""
-	s.state, s.configsLeft = store.State{}, 0
+	s.state, s.configsLeft, s.entriesLeft = store.State{}, 0, map[store.IndexOf]int{}
 	for name := range maps.Clone(s.collections) {
 		s.open(name).left = sizes{}
 	}

@@ -484,4 +484,4 @@ var teeth = append([]tooth{
 		"What expires at the very instant of a new default is not found in the index.",
 		`		until := min(h.end(i), now)`,
 		`		until := min(h.end(i)-1, now)`},
-}, slices.Concat(targetTeeth, changeTeeth, regionTeeth)...)
+}, slices.Concat(targetTeeth, changeTeeth, regionTeeth, indexTeeth)...)

@@ -25,7 +25,8 @@ var limits = map[string]int{
 	"ReapChunk": 2, "reapMany": 5, "reapCollections": 1, // reaping
 	"SettleAtOnce": 1, "verifyAtOnce": 1, "MaxEpochs": 2, // collections
 	"messagesAtOnce":  3,                                        // streams
-	"documentsAtOnce": 2, "chunkBytes": 300, "entriesAtOnce": 2, // snapshots
+	"documentsAtOnce": 2, "chunkBytes": 300, "entriesAtOnce": 2, // snapshots, and entries of property indexes
+	"passedAtOnce": 2, // property indexes that are made
 }
 
 func main() {
