@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/entries"
 	"github.com/seed18712806/lapse/sink/service"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -46,6 +47,12 @@ func TestDearReads(t *testing.T) {
 						}
 						return sink.Page{}, nil
 					},
+					query: func(_ context.Context, _ string, o sink.QueryOptions) (sink.QueryPage, error) {
+						if o.Dear() {
+							work()
+						}
+						return sink.QueryPage{}, nil
+					},
 					count: func(context.Context, string) (wire.CountReply, error) { work(); return wire.CountReply{}, nil },
 					forecast: func(context.Context, string, sink.ForecastOptions) (wire.ForecastReply, error) {
 						work()
@@ -59,11 +66,13 @@ func TestDearReads(t *testing.T) {
 				for i := range burst {
 					all.Go(func() {
 						var err error
-						switch i % 3 {
+						switch i % 4 {
 						case 0:
 							_, err = d.Forecast(ctx, "orders", sink.ForecastOptions{})
 						case 1:
 							_, err = d.Count(ctx, "orders")
+						case 2:
+							_, err = d.Query(ctx, "orders", sink.QueryOptions{Scan: true})
 						default:
 							_, err = d.List(ctx, "orders", sink.ListOptions{Prefix: "a"})
 						}
@@ -81,7 +90,9 @@ func TestDearReads(t *testing.T) {
 				}
 				_, err := d.Get(ctx, "orders", "1")
 				_, listErr := d.List(ctx, "orders", sink.ListOptions{})
-				if err := errors.Join(err, listErr); err != nil || time.Since(began) > 0 {
+				one := entries.Condition{Pointer: "/customer", In: []entries.Value{{Kind: entries.String, Text: "c1"}}}
+				_, queryErr := d.Query(ctx, "orders", sink.QueryOptions{Where: []entries.Condition{one}})
+				if err := errors.Join(err, listErr, queryErr); err != nil || time.Since(began) > 0 {
 					t.Errorf("other reads took %s: %v", time.Since(began), err)
 				}
 				all.Wait()
