@@ -19,6 +19,7 @@ import (
 // TestDearReads: few reads that examine many documents are under way at a time, some wait, and more are refused at once.
 // Other reads wait for none of them. While the owner lags, one is under way, and rests three times as long as it took.
 func TestDearReads(t *testing.T) {
+	one := []entries.Condition{{Pointer: "/customer", In: []entries.Value{{Kind: entries.String, Text: "c1"}}}}
 	const took, burst = 100 * time.Millisecond, 200
 	for name, want := range map[string]struct {
 		lags bool
@@ -72,7 +73,7 @@ func TestDearReads(t *testing.T) {
 						case 1:
 							_, err = d.Count(ctx, "orders")
 						case 2:
-							_, err = d.Query(ctx, "orders", sink.QueryOptions{Scan: true})
+							_, err = d.Query(ctx, "orders", sink.QueryOptions{Where: one, Scan: true})
 						default:
 							_, err = d.List(ctx, "orders", sink.ListOptions{Prefix: "a"})
 						}
@@ -90,8 +91,7 @@ func TestDearReads(t *testing.T) {
 				}
 				_, err := d.Get(ctx, "orders", "1")
 				_, listErr := d.List(ctx, "orders", sink.ListOptions{})
-				one := entries.Condition{Pointer: "/customer", In: []entries.Value{{Kind: entries.String, Text: "c1"}}}
-				_, queryErr := d.Query(ctx, "orders", sink.QueryOptions{Where: []entries.Condition{one}})
+				_, queryErr := d.Query(ctx, "orders", sink.QueryOptions{Where: one})
 				if err := errors.Join(err, listErr, queryErr); err != nil || time.Since(began) > 0 {
 					t.Errorf("other reads took %s: %v", time.Since(began), err)
 				}
