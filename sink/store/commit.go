@@ -53,7 +53,7 @@ type ConfigChange struct {
 
 // Commit applies one step to a shard that is at pr.Version (else ErrFenced), and sets
 // Emptied in the changes. It returns ErrDamaged if Redis does not have what the last commit
-// left. After either error it has applied nothing.
+// left, and ErrFull if the server has no memory left. After each of these errors it has applied nothing.
 func (p *Shard) Commit(ctx context.Context, pr Progress, configs []ConfigChange, changes []CollectionChanges) error {
 	keys := make([]string, 2, 2+3*len(changes))
 	keys[0], keys[1] = p.keys.State(), p.keys.Config()
@@ -62,6 +62,9 @@ func (p *Shard) Commit(ctx context.Context, pr Progress, configs []ConfigChange,
 	}
 	keys = p.byKeys(keys, changes)
 	r, err := p.scripts.Run(ctx, commitScript, keys, commitArgs(pr, configs, changes)...)
+	if redis.HasErrorPrefix(err, "OOM") {
+		err = fmt.Errorf("%w: %w", ErrFull, err)
+	}
 	if err != nil {
 		return fmt.Errorf("commit shard %d: %w", p.id, err)
 	}

@@ -44,7 +44,7 @@ func (d *Decision) Name(messages []*Message) (slots []*Slot, whole map[Key]bool)
 		// So may a warning of it.
 		config := d.catalog.Config(m.Collection)
 		near := last-messages[0].Time >= 1000 || m.Clock.ExpiresAt != nil || m.Clock.Begin != nil || len(config.Warnings) > 0
-		if m.Op == wire.Patch || m.Op == wire.Touch && near {
+		if m.Op == wire.Patch || m.Op == wire.Touch && near || d.isIndexed(m, config) {
 			whole[key] = true
 		}
 	}
@@ -63,7 +63,7 @@ func (d *Decision) last(messages []*Message) int64 {
 
 // SetStored notes the stored version of a document. body is nil if it was not read.
 func (s *Slot) SetStored(h *store.Header, body []byte) {
-	s.Stored = h
+	s.Stored, s.body = h, body
 	s.Now = &Version{Header: *h, Body: body}
 }
 
