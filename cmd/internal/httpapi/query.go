@@ -72,5 +72,5 @@ func (a *API) answerQuery(w http.ResponseWriter, r *request, opts sink.QueryOpti
 	if err != nil {
 		return access.OfRead(err)
 	}
-	return send(w, r, service.EncodeQuery(page, opts.Count))
+	return send(w, r, service.EncodeQuery(page))
 }
