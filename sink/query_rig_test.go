@@ -51,7 +51,9 @@ func (r *rig) makeIndexes() {
 			pipe.Del(ctx, k.By(slot, "orders"))
 			pipe.HDel(ctx, k.State(), layout.EntriesField(slot, "orders"))
 			if found := by[p][slot]; len(found) > 0 {
-				pipe.ZAdd(ctx, k.By(slot, "orders"), found...)
+				for some := range slices.Chunk(found, 1000) {
+					pipe.ZAdd(ctx, k.By(slot, "orders"), some...)
+				}
 				pipe.HSet(ctx, k.State(), layout.EntriesField(slot, "orders"), len(found))
 			}
 		}
