@@ -78,18 +78,19 @@ type counted struct {
 	Examined int64 `json:"examined"`
 }
 
-// countQuery counts the documents of a query, and adds up the pages.
+// countQuery counts the documents of a query, and adds up the pages. If there is none, it checks that the collection
+// exists.
 func countQuery(ctx context.Context, conn *client.Client, collection string, req wire.QueryRequest) (n counted, err error) {
 	for req.Count = true; ; {
 		page, err := conn.Query(ctx, collection, req)
 		if err != nil {
-			return n, err
+			return n, checkFound(ctx, conn, collection, false, err)
 		}
 		if n.Examined += page.Examined; page.Count != nil {
 			n.Count += *page.Count
 		}
 		if req.Continuation = page.Continuation; req.Continuation == "" {
-			return n, nil
+			return n, checkFound(ctx, conn, collection, n.Count > 0, nil)
 		}
 	}
 }

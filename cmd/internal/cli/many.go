@@ -180,9 +180,6 @@ func (m *many) pages(ctx context.Context, do func([]wire.Document) error) (at st
 func (m *many) count(ctx context.Context) (n int, err error) {
 	if m.first.queries {
 		found, err := countQuery(ctx, m.conn, m.Collection, m.first.query)
-		if err == nil && found.Count == 0 {
-			err = checkExists(ctx, m.conn, m.Collection)
-		}
 		if err != nil {
 			err = fmt.Errorf("%s: %w", m.Collection, err)
 		}

@@ -244,11 +244,7 @@ func making(index wire.IndexCount) string {
 // query counts the documents of a query.
 func (c *Count) query(ctx context.Context, streams output.Streams, req wire.QueryRequest) error {
 	n, err := read(&c.Connection, streams, c.Name, func(conn *client.Client) (counted, error) {
-		n, err := countQuery(ctx, conn, c.Name, req)
-		if err == nil && n.Count == 0 {
-			err = checkExists(ctx, conn, c.Name)
-		}
-		return n, err
+		return countQuery(ctx, conn, c.Name, req)
 	})
 	if err != nil {
 		return err

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/output"
@@ -96,8 +98,14 @@ func (p *pager) next(ctx context.Context, conn *client.Client, collection string
 // first reads the first page. If there is nothing, it checks that the collection exists.
 func (p *pager) first(ctx context.Context, conn *client.Client, collection string) (page, error) {
 	found, err := p.next(ctx, conn, collection)
-	if err == nil && len(found.Documents) == 0 && found.Continuation == "" {
-		err = checkExists(ctx, conn, collection)
+	return found, checkFound(ctx, conn, collection, len(found.Documents) > 0 || found.Continuation != "", err)
+}
+
+// checkFound returns the error of a read; or that there is no such collection, if that is why nothing was found, or why
+// no index serves a query.
+func checkFound(ctx context.Context, conn *client.Client, collection string, found bool, err error) error {
+	if err == nil && !found || errors.Is(err, client.ErrNoIndex) {
+		return cmp.Or(checkExists(ctx, conn, collection), err)
 	}
-	return found, err
+	return err
 }
