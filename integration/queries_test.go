@@ -294,12 +294,15 @@ func (a *asker) all(ctx context.Context, collection string, q query) (got reply,
 		if err := q.checkPage(page); err != nil {
 			return got, err
 		}
-		got.documents, got.count = append(got.documents, page.Documents...), got.count+page.Count
+		got.documents = append(got.documents, page.Documents...)
+		if q.count {
+			got.count += *page.Count
+		}
 		if got.upTo = now(); page.Continuation == "" {
 			return got, nil
 		}
 		if q.bare {
-			opts = sink.QueryOptions{Limit: q.limit, MaxBytes: q.maxBytes, Count: q.count}
+			opts = sink.QueryOptions{Limit: q.limit, MaxBytes: q.maxBytes}
 		}
 		opts.Continuation = page.Continuation
 	}
@@ -317,8 +320,8 @@ func (q query) checkPage(page sink.QueryPage) error {
 	if page.Examined > mostExamined {
 		return fmt.Errorf("a page has examined %d entries", page.Examined)
 	}
-	if len(page.Documents) > limit || q.count && len(page.Documents) > 0 || !q.count && page.Count > 0 {
-		return fmt.Errorf("a page has %d documents and the count %d", len(page.Documents), page.Count)
+	if len(page.Documents) > limit || q.count == (page.Count == nil) || q.count && len(page.Documents) > 0 {
+		return fmt.Errorf("a page has %d documents and the count %v", len(page.Documents), page.Count)
 	}
 	return nil
 }
