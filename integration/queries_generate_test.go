@@ -123,12 +123,29 @@ func randomWrite(r *rand.Rand, p wire.Prefix, collection string, ids []string) *
 	return msg
 }
 
-// randomConfig makes a configuration.
-func randomConfig(r *rand.Rand) string {
+// randomConfig makes a configuration, with a default TTL from some.
+func randomConfig(r *rand.Rand, ttls []string) queryConfig {
+	return queryConfig{ttl: pick(r, ttls), paused: chance(r, 5)}.reindexed(r)
+}
+
+// queryConfig is a configuration.
+type queryConfig struct {
+	ttl     string
+	paused  bool
+	indexes []string
+}
+
+func (c queryConfig) String() string {
+	indexes, _ := json.Marshal(c.indexes)
+	return fmt.Sprintf(`{"defaultTtl":%s,"indexes":%s,"paused":%t}`, c.ttl, indexes, c.paused)
+}
+
+// reindexed returns the configuration with other indexes.
+func (c queryConfig) reindexed(r *rand.Rand) queryConfig {
 	indexes := slices.Clone(queryPointers)
 	r.Shuffle(len(indexes), func(i, j int) { indexes[i], indexes[j] = indexes[j], indexes[i] })
-	text, _ := json.Marshal(indexes[:r.IntN(min(6, wire.MaxIndexes))])
-	return fmt.Sprintf(`{"defaultTtl":%s,"indexes":%s,"paused":%t}`, pick(r, []string{"-1", "-1", "600", "60", "4", "null"}), text, chance(r, 5))
+	c.indexes = indexes[:r.IntN(min(6, wire.MaxIndexes))]
+	return c
 }
 
 // query is a random query.

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -71,7 +70,7 @@ func startEmbeddedRedis(t testing.TB) *redis.Client { return redistest.StartMini
 var queryCollections = []string{"c0", "c1", "c2", "many"}
 
 // manyDocuments is how many documents the last collection has at first: more than a page examines.
-const manyDocuments = 1500
+const manyDocuments = 4000
 
 // marker is the collection of the documents that are written to learn what is applied.
 const marker = "marker"
@@ -85,8 +84,7 @@ type asker struct {
 	shards  int
 	seed    uint64
 	markers []string // an id in each shard
-	configs map[string]string
-	indexes map[string][]string
+	configs map[string]queryConfig
 
 	queries, pages, empty, refused, waited, moving, returned int
 }
@@ -100,7 +98,7 @@ func newAsker(t *testing.T, store *redis.Client, shards int, seed uint64) *asker
 	}
 	n := harness.StartNATS(t, server)
 	a := &asker{
-		t: t, client: harness.NewClient(t, n.URL(), ""), shards: shards, seed: seed, configs: map[string]string{}, indexes: map[string][]string{},
+		t: t, client: harness.NewClient(t, n.URL(), ""), shards: shards, seed: seed, configs: map[string]queryConfig{},
 	}
 	window, events := duplicateWindow, int64(64<<20)
 	for shard := range shards {
@@ -150,7 +148,8 @@ func (a *asker) round(round int) {
 	if round == 0 {
 		writes = manyDocuments
 	}
-	if chance(r, 30) || a.configs[collection] == "" {
+	configures, later := chance(r, 30) || collection == queryCollections[3], chance(r, 40)
+	if configures && !later || a.configs[collection].ttl == "" {
 		a.configure(r, collection)
 	}
 	for i := range writes {
@@ -159,6 +158,10 @@ func (a *asker) round(round int) {
 			ids = []string{fmt.Sprint(i), fmt.Sprint(r.IntN(manyDocuments))}
 		}
 		a.send(randomWrite(r, a.client.Prefix, collection, ids))
+	}
+	if configures && later { // so that the indexes are made of what is there
+		a.client.Flush()
+		a.configure(r, collection)
 	}
 	a.settle()
 	at := now()
@@ -179,34 +182,34 @@ func (a *asker) round(round int) {
 // configure gives a collection a random configuration, and sometimes drops it before.
 func (a *asker) configure(r *rand.Rand, collection string) {
 	a.t.Helper()
-	change := func(want int, subject, body string) {
+	ttls := []string{"-1", "-1", "600", "60", "4", "null"}
+	if collection == queryCollections[3] {
+		ttls = ttls[:1] // so that its documents stay
+	} else if chance(r, 10) && a.configs[collection].ttl != "" {
 		before := a.logs.Configs(collection)
-		o, _ := a.client.Do(subject, body, nil)
-		if o.Status != want {
-			a.t.Fatalf("%s %s: outcome %+v, want %d", subject, body, o, want)
+		a.client.Drop(collection)
+		a.configured(collection, before)
+	}
+	a.configs[collection] = randomConfig(r, ttls)
+	before := a.logs.Configs(collection)
+	a.client.Configure(collection, a.configs[collection].String())
+	a.configured(collection, before)
+}
+
+// configured waits until all logs have another configuration than before.
+func (a *asker) configured(collection string, before []wire.Config) {
+	a.t.Helper()
+	harness.Until(a.t, harness.Limit, "all logs have the configuration", func(ctx context.Context) error {
+		if err := a.logs.CatchUp(ctx); err != nil {
+			return err
 		}
-		harness.Until(a.t, harness.Limit, "all logs have the configuration", func(ctx context.Context) error {
-			if err := a.logs.CatchUp(ctx); err != nil {
-				return err
+		for i, config := range a.logs.Configs(collection) {
+			if config.Etag == before[i].Etag {
+				return fmt.Errorf("shard %d has version %s", i, config.Etag)
 			}
-			for i, config := range a.logs.Configs(collection) {
-				if config.Etag == before[i].Etag {
-					return fmt.Errorf("shard %d has version %s", i, config.Etag)
-				}
-			}
-			return nil
-		})
-	}
-	if chance(r, 10) && a.configs[collection] != "" {
-		change(wire.StatusNoContent, a.client.Prefix.Drop(collection), "")
-	}
-	a.configs[collection] = randomConfig(r)
-	change(wire.StatusOK, a.client.Prefix.Config(collection), a.configs[collection])
-	var config wire.Config
-	if err := json.Unmarshal([]byte(a.configs[collection]), &config); err != nil {
-		a.t.Fatal(err)
-	}
-	a.indexes[collection] = config.Indexes
+		}
+		return nil
+	})
 }
 
 // send publishes a message, and does not wait.
@@ -236,12 +239,12 @@ func (a *asker) settle() {
 // ask asks a query, and compares the answer with the model.
 func (a *asker) ask(r *rand.Rand, round int, collection string, all map[string]*candidate) {
 	a.t.Helper()
-	q := randomQuery(r, a.indexes[collection])
+	q := randomQuery(r, a.configs[collection].indexes)
 	got, err := a.all(a.t.Context(), collection, q)
 	a.queries++
-	if served := q.served(a.indexes[collection]); !served && err != nil {
+	if served := q.served(a.configs[collection].indexes); !served && err != nil {
 		a.refused++
-		if !errors.Is(err, sink.ErrNoIndex) {
+		if !errors.Is(err, sink.ErrNoIndex) && !(errors.Is(err, sink.ErrInvalidRequest) && q.order == string(wire.ByID)) {
 			a.fail(round, collection, q, fmt.Errorf("no index serves it: %w", err))
 		}
 		return
@@ -294,12 +297,15 @@ func (a *asker) all(ctx context.Context, collection string, q query) (got reply,
 		if err := q.checkPage(page); err != nil {
 			return got, err
 		}
-		got.documents, got.count = append(got.documents, page.Documents...), got.count+page.Count
+		got.documents = append(got.documents, page.Documents...)
+		if q.count {
+			got.count += *page.Count
+		}
 		if got.upTo = now(); page.Continuation == "" {
 			return got, nil
 		}
 		if q.bare {
-			opts = sink.QueryOptions{Limit: q.limit, MaxBytes: q.maxBytes, Count: q.count}
+			opts = sink.QueryOptions{Limit: q.limit, MaxBytes: q.maxBytes}
 		}
 		opts.Continuation = page.Continuation
 	}
@@ -317,8 +323,8 @@ func (q query) checkPage(page sink.QueryPage) error {
 	if page.Examined > mostExamined {
 		return fmt.Errorf("a page has examined %d entries", page.Examined)
 	}
-	if len(page.Documents) > limit || q.count && len(page.Documents) > 0 || !q.count && page.Count > 0 {
-		return fmt.Errorf("a page has %d documents and the count %d", len(page.Documents), page.Count)
+	if len(page.Documents) > limit || q.count == (page.Count == nil) || q.count && len(page.Documents) > 0 {
+		return fmt.Errorf("a page has %d documents and the count %v", len(page.Documents), page.Count)
 	}
 	return nil
 }
@@ -349,14 +355,21 @@ func (a *asker) askMoving(r *rand.Rand, round int, collection string, all map[st
 		}
 		messages = append(messages, msg)
 	}
+	before, next := a.logs.Configs(collection), a.configs[collection]
+	var config *nats.Msg // changes the indexes, if there is one
+	if chance(r, 40) {
+		next = next.reindexed(r)
+		config = &nats.Msg{Subject: a.client.Prefix.Config(collection), Data: []byte(next.String())}
+		messages = slices.Insert(messages, r.IntN(60), config)
+	}
 	var done atomic.Bool
 	ended := make(chan struct{})
 	ctx := a.t.Context()
 	go func() {
 		defer close(ended)
 		for _, msg := range messages {
-			if done.Load() {
-				return
+			if done.Load() && msg != config {
+				continue
 			}
 			if _, err := a.client.JS.PublishMsg(ctx, msg); err != nil {
 				a.t.Errorf("publish: %v", err)
@@ -364,7 +377,7 @@ func (a *asker) askMoving(r *rand.Rand, round int, collection string, all map[st
 			}
 		}
 	}()
-	indexes := a.indexes[collection]
+	indexes := a.configs[collection].indexes
 	for range 15 {
 		q := randomQuery(r, indexes)
 		if !q.served(indexes) {
@@ -373,6 +386,9 @@ func (a *asker) askMoving(r *rand.Rand, round int, collection string, all map[st
 		got, err := a.all(ctx, collection, q)
 		if err == nil {
 			err = a.judge(q, got, still, changed)
+		} else if config != nil && errors.Is(err, sink.ErrInvalidRequest) { // of which one is ErrNoIndex
+			a.refused++
+			continue
 		}
 		if err != nil {
 			a.fail(round, collection, q, fmt.Errorf("while %q change: %w", slices.Compact(slices.Sorted(slices.Values(ids))), err))
@@ -381,5 +397,9 @@ func (a *asker) askMoving(r *rand.Rand, round int, collection string, all map[st
 	}
 	done.Store(true)
 	<-ended
+	if config != nil {
+		a.configured(collection, before)
+		a.configs[collection] = next
+	}
 	a.settle()
 }
