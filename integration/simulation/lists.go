@@ -39,7 +39,7 @@ func checkLists(moments []held) error {
 		model.Restore(m.Snapshot)
 		server.SetTime(m.at)
 		to := wire.Prefix(fmt.Sprint("moment", i))
-		names, err := copyTo(store.New(client, to, 0, 1), model)
+		names, _, err := copyTo(store.New(client, to, 0, 1), model)
 		if err != nil {
 			return fmt.Errorf("copy Redis for a list: %w", err)
 		}
@@ -57,15 +57,16 @@ func checkLists(moments []held) error {
 	return nil
 }
 
-// copyTo copies what a reader may read, and returns the collections; none if it may not read.
-func copyTo(to *store.Shard, model *redismodel.Server) ([]string, error) {
+// copyTo copies what a reader may read, and returns the collections with documents. It copies nothing if a reader may not
+// read.
+func copyTo(to *store.Shard, model *redismodel.Server) (names []string, copied bool, err error) {
 	ctx := context.Background()
 	state, err := model.Load(ctx)
 	if err != nil || state.Version == "" || state.Rebuild != 0 || state.Refused || model.Verify(ctx, state.Version, state.Collections) != nil {
-		return nil, nil //nolint:nilerr // a reader gets an error too
+		return nil, false, nil //nolint:nilerr // a reader gets an error too
 	}
 	if err := to.Take(ctx, store.State{Log: state.Log, Watermark: state.Watermark}, state.Version, 0); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	var configs []store.ConfigChange
 	for name, c := range state.Configs {
@@ -85,13 +86,13 @@ func copyTo(to *store.Shard, model *redismodel.Server) ([]string, error) {
 		c.Changes = append(c.Changes, store.Change{ID: d.ID, New: &d.Header, Body: []byte(d.Body)})
 	}
 	var all []store.CollectionChanges
-	names := slices.Sorted(maps.Keys(changes))
+	names = slices.Sorted(maps.Keys(changes))
 	for _, name := range names {
 		all = append(all, *changes[name])
 	}
 	copyEntries(all, model)
 	pr := store.Progress{Version: state.Version, Next: "copied", Offset: state.Offset, Watermark: state.Watermark}
-	return names, to.Commit(ctx, pr, configs, all)
+	return names, true, to.Commit(ctx, pr, configs, all)
 }
 
 // lists are the lists of a collection.

@@ -117,12 +117,15 @@ func (q *query) check(server *embedded.Server, client *redis.Client, to wire.Pre
 		if err := client.FlushAll(context.Background()).Err(); err != nil {
 			return err
 		}
-		names, err := copyTo(store.New(client, to, 0, 1), model)
-		if err == nil && names != nil {
+		_, copied, err := copyTo(store.New(client, to, 0, 1), model)
+		if err == nil && copied {
 			err = loseEntries(client, to, model)
 		}
 		if err != nil {
 			return fmt.Errorf("copy Redis for a query: %w", err)
+		}
+		if !copied {
+			return nil // a reader gets an error
 		}
 		reader, err := sink.NewReader(client, sink.ReaderOptions{Prefix: to, Shards: 1})
 		if err != nil {
@@ -296,13 +299,9 @@ func (a *answers) add(model *redismodel.Server, page sink.QueryPage) error {
 
 // refused checks an error in place of a page.
 func (a *answers) refused(model *redismodel.Server, err error) error {
-	state, _ := model.State()
 	_, configured := model.Configs()[a.collection]
 	serves, _ := a.serves(model)
-	_, unread := model.Get(a.collection, "x")
 	switch {
-	case errors.Is(unread, sink.ErrUnavailable) || model.Verify(context.Background(), state.Version, state.Collections) != nil:
-		return nil
 	case !configured && errors.Is(err, sink.ErrNotFound):
 		return nil
 	case len(a.pages) > 0 && a.pages[len(a.pages)-1].etag != model.Configs()[a.collection].Etag:

@@ -1,7 +1,9 @@
 package plan
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -84,17 +86,37 @@ var conditions = []string{
 // query adds a query in pages, of which each may come a while after the one before.
 func (g *generator) query() {
 	r := g.r
+	at, collection := g.when(g.length+2*time.Second), g.collection()
 	pointers := []string{"/n", "/tag", "/list", "/o/k", "/list/0"}
-	var where []string
-	for _, i := range r.Perm(3)[:r.IntN(3)] {
-		where = append(where, fmt.Sprintf("%q:%s", pointers[i], pick(r, conditions...)))
+	likely := pointers
+	if declared := g.declared(collection, at); len(declared) > 0 && r.IntN(5) > 0 {
+		likely = declared
 	}
-	if r.IntN(8) == 0 {
-		where = append(where, fmt.Sprintf("%q:%s", pick(r, pointers[3:]...), pick(r, conditions...)))
+	where := map[string]string{}
+	for i := range pick(r, 0, 1, 1, 1, 2, 2, 3) {
+		where[pick(r, map[bool][]string{true: likely, false: pointers}[i == 0]...)] = pick(r, conditions...)
 	}
-	slices.Sort(where)
-	order := pick(r, "none", "none", "none", pick(r, pointers...), pick(r, pointers...), "-"+pick(r, pointers...), "deadline", "id")
+	order := pick(r, "none", "none", "none", pick(r, likely...), pick(r, likely...), "-"+pick(r, likely...), "deadline", "id")
 	page := fmt.Sprint(pick(r, 1, 2, 2, 3, 5, 100), pick(r, "", "", "", "+count", "+scan"))
 	pace := pick(r, 0, 0, time.Millisecond, 20*time.Millisecond, 300*time.Millisecond)
-	g.add(g.when(g.length+2*time.Second), "query", g.collection(), page, pace, order, "{"+strings.Join(where, ",")+"}")
+	var members []string
+	for _, pointer := range slices.Sorted(maps.Keys(where)) {
+		members = append(members, fmt.Sprintf("%q:%s", pointer, where[pointer]))
+	}
+	g.add(at, "query", collection, page, pace, order, "{"+strings.Join(members, ",")+"}")
+}
+
+// declared are the pointers of the indexes that the last configuration of a collection before an instant declares.
+func (g *generator) declared(collection string, at time.Duration) (pointers []string) {
+	last := time.Duration(-1)
+	for _, s := range g.plan.Steps {
+		if s.Verb != "config" || s.Args[0] != collection || s.At > at || s.At < last {
+			continue
+		}
+		var c struct{ Indexes []string }
+		if json.Unmarshal([]byte(s.Args[2]), &c) == nil {
+			pointers, last = c.Indexes, s.At
+		}
+	}
+	return pointers
 }

@@ -9,7 +9,6 @@ package redismodel
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -35,7 +34,7 @@ type Server struct {
 }
 
 // errFull is the answer of a Redis that is full to a command that may take memory.
-var errFull = errors.New("OOM command not allowed when used memory > 'maxmemory'")
+var errFull = fmt.Errorf("%w: OOM command not allowed when used memory > 'maxmemory'", store.ErrFull)
 
 // New makes an empty server.
 func New(opts Options) *Server {

@@ -26,8 +26,8 @@ var indexTeeth = []tooth{
 		`			m.Score, m.ID = score+1, f.IDs[last]`},
 	{"new-index-begins-at-the-place", "X2", foldMaking,
 		"An index that is declared while another is made begins at the place of that.",
-		`m = store.Making{Slots: append(m.Slots, x.Slot), Index: ttlrules.ByInherit}`,
-		`m.Slots, m.Index = append(m.Slots, x.Slot), max(m.Index, ttlrules.ByInherit)`},
+		`m, anew = store.Making{Slots: append(m.Slots, x.Slot), Index: ttlrules.ByInherit}, true`,
+		`m.Slots, m.Index, anew = append(m.Slots, x.Slot), max(m.Index, ttlrules.ByInherit), true`},
 	{"removed-index-stays", "X1", foldMaking,
 		"An index that is removed keeps its entries.",
 		`			change.Indexes = append(change.Indexes, store.IndexChanges{Slot: x.Slot, Unlink: true})

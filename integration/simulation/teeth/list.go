@@ -100,9 +100,9 @@ var teeth = append([]tooth{
 	{"expired-version-overwritten", "G3 S1", "processor/internal/fold/decide.go",
 		"A write replaces or finds an expired version, which has no event.",
 		`	d.expireIn(s, config, replaces)
-	if refused`,
+	indexes`,
 		`	_ = replaces
-	if refused`},
+	indexes`},
 	{"live-at-the-deadline", "G2 S1", "processor/internal/fold/decide.go",
 		"A write that is stamped at the deadline finds the document alive.",
 		`config.History.Expired(live.Header.Clock(), at)`,
