@@ -118,7 +118,11 @@ var (
 func knownVariables(t *testing.T, command string) map[string]bool {
 	t.Helper()
 	known := make(map[string]bool)
-	for _, m := range variable.FindAllStringSubmatch(run(t, lapse(t), command, "--help"), -1) {
+	help := run(t, lapse(t), command, "--help")
+	if command != "serve" {
+		help += run(t, lapse(t), "help", "connection")
+	}
+	for _, m := range variable.FindAllStringSubmatch(help, -1) {
 		known[m[1]] = true
 	}
 	return known

@@ -30,7 +30,7 @@ func encode(reply any) (*nats.Msg, error) {
 func EncodePage(page sink.Page) []byte {
 	reply := wire.ListReply{Documents: make([]wire.Document, len(page.Documents)), Continuation: page.Continuation}
 	for i, doc := range page.Documents {
-		reply.Documents[i] = wire.Document{ID: doc.ID, Etag: doc.Etag, Ts: doc.Ts, ExpiresAt: doc.ExpiresAt, Target: doc.Target, Deadline: doc.Deadline, NotAfter: doc.NotAfter, Traceparent: doc.Trace, Document: doc.Body}
+		reply.Documents[i] = wire.Document{ID: doc.ID, Etag: doc.Etag, Ts: doc.Ts, ExpiresAt: doc.ExpiresAt, Target: doc.Target, Created: doc.Created, Deadline: doc.Deadline, NotAfter: doc.NotAfter, Traceparent: doc.Trace, Document: doc.Body}
 		if doc.Clock != doc.Ts {
 			reply.Documents[i].Clock = doc.Clock
 		}

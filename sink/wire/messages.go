@@ -21,7 +21,7 @@ const (
 	// absolute deadline, in place of a ttl.
 	HeaderExpiresAt = "Lapse-Expires-At"
 	// HeaderClock is on a write: from where the TTL counts, in place of the instant of the write. It is ClockKeep, or an
-	// instant that is not after that one.
+	// instant that is not after that one, perhaps with when the document was created: see [ParseClock].
 	HeaderClock = "Lapse-Clock"
 	// HeaderNotAfter is on a write whose body has a ttl: an absolute instant, from which the document is
 	// expired however long its TTL is renewed. The sooner of both is its deadline.
@@ -314,9 +314,11 @@ type Document struct {
 	Ts        Time   `json:"ts"`
 	ExpiresAt *Time  `json:"expiresAt,omitempty"` // absent if it never expires
 	Target    string `json:"target,omitempty"`    // see HeaderTarget
-	// Clock is from where the TTL counts; absent where that is Ts. Deadline is the absolute deadline that a write has
-	// named, and NotAfter the limit of the TTL. They and Traceparent are what an export needs beside the body.
+	// Clock is from where the TTL counts; absent where that is Ts. Created is when the document was created, if that is
+	// before Clock and maxLife counts from there. Deadline is the absolute deadline that a write has named, and NotAfter
+	// the limit of the TTL. They and Traceparent are what an export needs beside the body.
 	Clock       Time            `json:"clock,omitzero"`
+	Created     Time            `json:"created,omitzero"`
 	Deadline    *Time           `json:"deadline,omitempty"`
 	NotAfter    *Time           `json:"notAfter,omitempty"`
 	Traceparent string          `json:"traceparent,omitempty"`
@@ -403,6 +405,9 @@ func (r ListReply) Encode() []byte {
 		}
 		if d.Clock != 0 {
 			b = append(d.Clock.append(append(b, `,"clock":"`...)), '"')
+		}
+		if d.Created != 0 {
+			b = append(d.Created.append(append(b, `,"created":"`...)), '"')
 		}
 		if d.Deadline != nil {
 			b = append(d.Deadline.append(append(b, `,"deadline":"`...)), '"')

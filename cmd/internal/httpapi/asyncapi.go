@@ -143,6 +143,7 @@ func (m *messages) operation(name, action, channel, reply, at string) {
 
 // writes describes what clients publish, and the outcome.
 func (m *messages) writes() {
+	createdToo := object{"type": "string", "pattern": "; created=", "description": "The same, and when the document was created, from where maxLife counts."}
 	for _, op := range wire.Ops {
 		h := m.ofWrite()
 		if op != wire.Delete {
@@ -150,9 +151,9 @@ func (m *messages) writes() {
 		}
 		switch begin := ofInstant("From where the TTL counts; not after the instant of the write."); op {
 		case wire.Upsert, wire.Replace, wire.Patch:
-			h[wire.HeaderClock] = object{"anyOf": []any{ofConst(wire.ClockKeep), begin}}
+			h[wire.HeaderClock] = object{"anyOf": []any{ofConst(wire.ClockKeep), begin, createdToo}}
 		case wire.Create, wire.Touch:
-			h[wire.HeaderClock] = begin
+			h[wire.HeaderClock] = object{"anyOf": []any{begin, createdToo}}
 		}
 		if op == wire.Upsert || op == wire.Create || op == wire.Replace {
 			h[wire.HeaderTarget] = ofTarget("Makes the document a message: when it expires, it is published on due.{target}, in place of an event.")
