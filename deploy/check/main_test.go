@@ -131,11 +131,11 @@ func knownVariables(t *testing.T, command string) map[string]bool {
 // accepts fails the test unless lapse knows each variable and takes its value. Files are
 // looked up in the folder of the secrets, whatever folder the value names. A command that
 // takes all of them gets as far as the servers; there are none.
-func accepts(t *testing.T, command string, env map[string]string) {
+func accepts(t *testing.T, env map[string]string, args ...string) {
 	t.Helper()
+	command := args[0]
 	known := knownVariables(t, command)
-	arguments := map[string][]string{"serve": {"serve"}, "status": {"status"}}[command]
-	cmd := exec.Command(lapse(t), arguments...)
+	cmd := exec.Command(lapse(t), args...)
 	cmd.Dir = t.TempDir() // for the data of a server that should not be embedded
 	cmd.Env = []string{"HOME=" + cmd.Dir}
 	for name, value := range env {

@@ -468,6 +468,7 @@ type Collection struct {
 	Name         string   `json:"name"`
 	DefaultTTL   *int32   `json:"defaultTtl"` // as in Config
 	IndexingMode Indexing `json:"indexingMode"`
+	MaxLife      int32    `json:"maxLife,omitempty"`
 	Paused       bool     `json:"paused,omitempty"`
 	Etag         Etag     `json:"etag,omitzero"` // absent if the collection was never configured
 	Live         int64    `json:"live"`

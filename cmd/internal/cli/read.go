@@ -90,9 +90,15 @@ func (c *Collections) Run(ctx context.Context, streams output.Streams) error {
 				}
 				continue
 			}
-			paused := map[bool]string{true: "\tpaused"}[one.Paused]
+			more := ""
+			if one.MaxLife != 0 {
+				more = fmt.Sprintf("\tmax-life=%d", one.MaxLife)
+			}
+			if one.Paused {
+				more += "\tpaused"
+			}
 			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d%s\n", output.Name(one.Name), output.DefaultTTL(one.DefaultTTL),
-				one.IndexingMode, one.Live, one.Expired, paused)
+				one.IndexingMode, one.Live, one.Expired, more)
 		}
 		if err := table.Flush(); err != nil || page.Continuation == "" {
 			return err

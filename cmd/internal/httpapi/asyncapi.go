@@ -285,6 +285,8 @@ func (m *messages) reads() {
 	m.schemas["ForecastRequest"] = object{"type": "object", "additionalProperties": false, "properties": object{
 		"buckets": object{"type": "integer", "minimum": 1, "maximum": wire.MaxBuckets}, "within": ofText("How far to look ahead, such as 90s, 12h or 7d."),
 		"defaultTtl": object{"type": []string{"integer", "null"}, "minimum": -1, "description": "Another default."},
+		"maxLife":    object{"type": "integer", "minimum": 0, "description": "Another maxLife; 0 for none."},
+		"minTtl":     object{"type": "integer", "minimum": 0}, "maxTtl": object{"type": "integer", "minimum": 0},
 	}}
 	m.schemas["Settled"] = object{"type": "object", "additionalProperties": false, "required": []string{"settled"}, "properties": object{
 		"settled": object{"type": "integer", "minimum": 0, "description": "Up to this sequence the stream of events has what follows from writes that are committed. Who asks for it, then reads documents, and then reads the stream from behind it, misses no change."},
