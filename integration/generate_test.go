@@ -237,7 +237,7 @@ func (g *generator) write(collection, id string) {
 		header.Set(wire.HeaderClock, wire.ClockKeep)
 	}
 	if op != wire.Delete && g.number("begin", 6) == 0 { // one that is to come is refused
-		header.Set(wire.HeaderClock, g.pick("begins at", "@-3600000", "@-2000", "@-1000", "@-500", "@-1", "@0", "@500"))
+		header.Set(wire.HeaderClock, g.pick("begins at", "@-3600000", "@-2000", "@-1000", "@-500", "@-1", "@0", "@500", "@-500; created=@-2000", "@0; created=@-3000", "@-1000; created=@-1000", "@-1000; created=@-500"))
 	}
 	subject := wire.Prefix("p").Write(op, collection, id)[len("p."):]
 	line := g.send(subject, body, header)

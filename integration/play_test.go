@@ -272,9 +272,10 @@ func (p *play) send(ctx context.Context, i int) error {
 				p.acks[line-1] = settled(seq)
 				v = strconv.FormatUint(seq, 10)
 			}
-			if ms, err := strconv.Atoi(strings.TrimPrefix(v, "@")); err == nil && v[0] == '@' {
-				v = wire.Time(at.UnixMilli() + int64(st.after+ms)).String()
-			}
+			v = instantPattern.ReplaceAllStringFunc(v, func(after string) string {
+				ms, _ := strconv.Atoi(after[1:])
+				return wire.Time(at.UnixMilli() + int64(st.after+ms)).String()
+			})
 			msg.Header.Add(name, v)
 		}
 	}

@@ -63,6 +63,9 @@ const stretch = 3
 // meet another state than the scenario gives.
 const tolerance = stretch * 150 * time.Millisecond
 
+// agoPattern is an instant in a header that is before the message.
+var agoPattern = regexp.MustCompile(`@-\d+`)
+
 var ttlPattern = regexp.MustCompile(`"(?:ttl|defaultTtl)":[1-9][0-9]*`)
 
 // stretched multiplies the times and the TTLs of a scenario.
@@ -75,9 +78,10 @@ func (s scenario) stretched(by int) scenario {
 		for name, values := range st.header {
 			st.header[name] = slices.Clone(values)
 			for i, v := range values {
-				if ms, err := strconv.Atoi(strings.TrimPrefix(v, "@-")); err == nil && strings.HasPrefix(v, "@-") {
-					st.header[name][i] = fmt.Sprint("@-", ms*by) // one to come lies beyond all limits, or before the next step
-				}
+				st.header[name][i] = agoPattern.ReplaceAllStringFunc(v, func(ago string) string {
+					ms, _ := strconv.Atoi(ago[len("@-"):])
+					return fmt.Sprint("@-", ms*by) // one to come lies beyond all limits, or before the next step
+				})
 			}
 		}
 		st.body = ttlPattern.ReplaceAllStringFunc(st.body, func(ttl string) string {

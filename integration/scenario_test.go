@@ -55,6 +55,8 @@ const end = "end"
 var (
 	timePattern = regexp.MustCompile(`^(?:\+(\d+)|@(\d+)\+(\d+))$`)
 	etagPattern = regexp.MustCompile(`^#(\d+)$`)
+	// instantPattern is an instant in a header, in milliseconds after the message is sent.
+	instantPattern = regexp.MustCompile(`@-?\d+`)
 )
 
 func (s scenario) String() string {

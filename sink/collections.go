@@ -117,7 +117,7 @@ func (ps *shards) describe(ctx context.Context, names []string) ([]wire.Collecti
 			continue
 		}
 		collections = append(collections, wire.Collection{Name: name, DefaultTTL: config.DefaultTTL, IndexingMode: config.IndexingMode,
-			Paused: config.Paused, Indexes: config.Indexes, Etag: config.Etag, Live: sum.live, Expired: sum.expired})
+			MaxLife: config.MaxLife, Paused: config.Paused, Indexes: config.Indexes, Etag: config.Etag, Live: sum.live, Expired: sum.expired})
 	}
 	return collections, nil
 }

@@ -16,13 +16,15 @@ type ForecastOptions struct {
 	// Default, if not nil, is another default TTL: the forecast is then as if it were
 	// configured now. If nil, the forecast is for the configured default.
 	Default *ttlrules.Default
+	// MaxLife, if not nil, is another maxLife in seconds, 0 for none: likewise.
+	MaxLife *int32
 	// Least and Most, if not 0, are limits of the TTL in seconds: the forecast then says how many live
 	// documents do not keep to them, as if they were configured now.
 	Least, Most int32
 }
 
 // Forecast counts the documents that will expire within a duration, in buckets of equal
-// length, if nobody writes or configures anything until then except opts.Default. It counts in
+// length, if nobody writes or configures anything until then except opts.Default and opts.MaxLife. It counts in
 // the index and reads no document, unless opts has limits. Warnings are not counted: each comes its
 // warnBefore earlier than one of these documents expires.
 //
@@ -43,7 +45,7 @@ func (r *Reader) Forecast(ctx context.Context, collection string, opts ForecastO
 	if err != nil {
 		return wire.ForecastReply{}, err
 	}
-	f := forecast{now: first.now, buckets: opts.Buckets, within: opts.Within.Milliseconds(), change: opts.Default}
+	f := forecast{now: first.now, buckets: opts.Buckets, within: opts.Within.Milliseconds(), change: opts.Default, life: opts.MaxLife}
 	sums, into := make([][]int64, len(ps.keys)), make([][]int, len(ps.keys))
 	err = ps.each(func(p int) (err error) {
 		_, sums[p], err = ps.counts(ctx, p, collection, func(v view) (ranges []scoreRange, err error) {
@@ -85,6 +87,9 @@ func (o *ForecastOptions) fill() error {
 	if o.Least < 0 || o.Most < 0 {
 		return invalid("limits of %d and %d seconds are not valid: use whole numbers from 1 to %d, or 0 for none", o.Least, o.Most, ttlrules.MaxSeconds)
 	}
+	if o.MaxLife != nil && *o.MaxLife < 0 {
+		return invalid("maxLife %d is not valid: use a whole number of seconds from 1 to %d, or 0 for none", *o.MaxLife, ttlrules.MaxSeconds)
+	}
 	if d := o.Default; d != nil && (*d < ttlrules.NoDefault || *d > ttlrules.MaxSeconds) {
 		return invalid("default TTL %d is not valid: use a whole number of seconds from 1 to %d, -1 for none, or 0 for off", *d, ttlrules.MaxSeconds)
 	}
@@ -97,6 +102,22 @@ type forecast struct {
 	buckets int
 	within  int64             // milliseconds
 	change  *ttlrules.Default // as in ForecastOptions
+	life    *int32            // likewise
+}
+
+// changed reports whether the forecast is for another configuration.
+func (f forecast) changed() bool { return f.change != nil || f.life != nil }
+
+// lasting is the default that would count then for documents that were written once.
+func (f forecast) lasting(c layout.Config) ttlrules.Default {
+	d, life := c.Configured(), c.MaxLife
+	if f.change != nil {
+		d = *f.change
+	}
+	if f.life != nil {
+		life = *f.life
+	}
+	return d.Within(life)
 }
 
 // bound is where the i-th bucket begins.
@@ -113,14 +134,14 @@ const atOnce = -1
 func (f forecast) ranges(c layout.Config, collection string) (ranges []scoreRange, into []int, err error) {
 	add := func(bucket int, r scoreRange) { ranges, into = append(ranges, r), append(into, bucket) }
 	now, with := f.now, func(h ttlrules.History) ttlrules.History { return h }
-	if f.change != nil {
-		if c.NoIndex && *f.change != ttlrules.Off {
+	if f.changed() {
+		if c.NoIndex && f.change != nil && *f.change != ttlrules.Off {
 			return nil, nil, invalid("collection %s has the indexingMode none, so its defaultTtl cannot be set: configure the indexingMode consistent first", collection)
 		}
 		if len(c.History) > 0 {
 			now = max(now, c.History[len(c.History)-1].Since) // this shard may be ahead of the first one
 		}
-		change := f.change.Within(c.MaxLife)
+		change := f.lasting(c)
 		with = func(h ttlrules.History) ttlrules.History { return h.With(now, 0, change) }
 		for band := range 1 + len(c.Bands) {
 			add(atOnce, inBand(band, c.InheritCut(band, now), with(c.Band(band)).Cuts(now).Inherit))
@@ -150,7 +171,7 @@ func (f forecast) reply(counted [][]int64, into [][]int) wire.ForecastReply {
 	for i := range reply.Buckets {
 		reply.Buckets[i] = wire.Bucket{From: wire.Time(f.bound(i)), Until: wire.Time(f.bound(i + 1))}
 	}
-	if f.change != nil {
+	if f.changed() {
 		reply.AtOnce = new(int64)
 	}
 	for shard, counts := range counted {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/seed18712806/lapse/integration/harness/redistest"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/store"
@@ -49,6 +51,29 @@ func (r *rig) compareChange(collection string, now int64, d ttlrules.Default) {
 	}
 }
 
+// compareLife compares forecasts of another maxLife with those of the default that then counts. The configured one is 60 s.
+func (r *rig) compareLife(collection string) {
+	r.T.Helper()
+	never := ttlrules.NoDefault
+	for _, c := range []struct {
+		opts sink.ForecastOptions
+		want ttlrules.Default
+	}{
+		{sink.ForecastOptions{MaxLife: new(int32(10))}, 10},
+		{sink.ForecastOptions{MaxLife: new(int32(3600))}, 60},
+		{sink.ForecastOptions{MaxLife: new(int32(0))}, 60},
+		{sink.ForecastOptions{MaxLife: new(int32(30)), Default: &never}, 30},
+	} {
+		got, err := r.Reader.Forecast(ctx, collection, c.opts)
+		want, wantErr := r.Reader.Forecast(ctx, collection, sink.ForecastOptions{Default: &c.want})
+		if diff := cmp.Diff(want, got); diff != "" || err != nil || wantErr != nil {
+			r.T.Errorf("maxLife %d is not as a default of %d: %v, %v\n%s", *c.opts.MaxLife, c.want, err, wantErr, diff)
+		}
+	}
+	_, err := r.Reader.Forecast(ctx, collection, sink.ForecastOptions{MaxLife: new(int32(-1))})
+	wantErr(r.T, err, sink.ErrInvalidRequest, "forecast of maxLife -1")
+}
+
 // TestForecastOfAChange: the forecast has the documents that a change of the default would
 // expire, at once and later, and none that is expired already. A document whose deadline
 // would be the present instant expires at once.
@@ -69,6 +94,7 @@ func TestForecastOfAChange(t *testing.T) {
 			at += 5000
 			r.WithDefault("orders", at, d)
 		}
+		r.compareLife("orders")
 		ten, off, bad := ttlrules.Default(10), ttlrules.Off, ttlrules.Default(-2)
 		f, err := r.Reader.Forecast(ctx, "orders", sink.ForecastOptions{Default: &ten})
 		if err != nil || *f.AtOnce == 0 {

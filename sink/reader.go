@@ -71,6 +71,7 @@ type Document struct {
 	ExpiresAt *wire.Time // nil if it never expires
 	Target    string     // of the message that its expiry delivers, "" if none
 	Clock     wire.Time  // from where its TTL counts
+	Created   wire.Time  // when it was created, if that is before Clock and maxLife counts from there; else 0
 	Deadline  *wire.Time // the absolute deadline that a write has named; nil if none
 	NotAfter  *wire.Time // the limit of its TTL; nil if none
 	Trace     string     // traceparent, "" if none
@@ -142,6 +143,9 @@ func (v view) document(id, value string) (d Document, ok bool, err error) {
 		return d, false, nil
 	}
 	d = Document{ID: id, Etag: wire.Etag(h.Etag), Ts: wire.Time(h.Ts), Target: h.Target, Clock: wire.Time(h.Clock().Begin()), Trace: h.Trace, Body: []byte(body)}
+	if d.Created = wire.Time(h.Created); d.Created == d.Clock {
+		d.Created = 0
+	}
 	if h.Absolute != 0 {
 		d.Deadline = (*wire.Time)(&h.Absolute)
 	}

@@ -27,6 +27,9 @@ import (
 // want is a document as the reader must return it.
 func (r *rig) want(collection, id string, d store.Stored) sink.Document {
 	w := sink.Document{ID: id, Etag: wire.Etag(d.Header.Etag), Ts: wire.Time(d.Header.Ts), Target: d.Header.Target, Clock: wire.Time(d.Header.Clock().Begin()), Trace: d.Header.Trace, Body: []byte(d.Body)}
+	if at := wire.Time(d.Header.Created); at != w.Clock {
+		w.Created = at
+	}
 	if at := wire.Time(d.Header.Absolute); at != 0 {
 		w.Deadline = &at
 	}

@@ -11,19 +11,19 @@ func (d Default) Within(maxLife int32) Default {
 }
 
 // Within is a version that is written or renewed at an instant, in a collection whose documents live maxLife seconds
-// at most, and whose configured default is d. The document was created at an instant; renewed reports that it had a
-// version before. c is the version as it is without a maxLife.
+// at most, and whose configured default is d. The document was created at an instant, not after the beginning of the
+// clock. c is the version as it is without a maxLife.
 //
-// No score tells both when a clock began and when a document was created. So a version that inherits and was renewed
-// takes the default as its own TTL ([Clock.ByDefault]), until it is renewed again: a changed default or maxLife counts
-// for it from then on.
-func (c Clock) Within(maxLife int32, d Default, created int64, renewed bool, at int64) Clock {
+// No score tells both when a clock began and when a document was created. So a version that inherits, and whose clock
+// began later, takes the default as its own TTL ([Clock.ByDefault]), until it is renewed again: a changed default or
+// maxLife counts for it from then on.
+func (c Clock) Within(maxLife int32, d Default, created, at int64) Clock {
 	if maxLife == 0 || d == Off {
 		return c
 	}
 	plain := c.Absolute == 0 && c.NotAfter == 0
 	switch {
-	case plain && !renewed && (c.TTL == Inherit || c.TTL > 0 && int32(c.TTL) <= maxLife):
+	case plain && created >= c.Begin() && (c.TTL == Inherit || c.TTL > 0 && int32(c.TTL) <= maxLife):
 		return c
 	case plain && c.TTL == Inherit:
 		c.TTL, c.ByDefault = TTL(d), true

@@ -51,9 +51,21 @@ func randomWrite(t *rapid.T) client.Message {
 // TestAnExportIsImportedExactly: what is exported, imported elsewhere and exported again is the same, line by line:
 // bytes, deadlines, limits, targets, traces, and from where the TTL counts; under another default the deadlines are the same too.
 //
-// It fails if anything of a document is lost on the way, or if one that inherits no longer does.
+// It fails if anything of a document is lost on the way, if one that inherits no longer does, or if an import begins a
+// new life where maxLife limits it.
 func TestAnExportIsImportedExactly(t *testing.T) {
 	t.Parallel()
+	for name, config := range map[string]string{"without a limit": `{"defaultTtl":100000,"slideOnRead":0.0001}`, "maxLife": `{"defaultTtl":100000,"slideOnRead":0.0001,"maxLife":150000}`} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testRoundTrip(t, config, name == "maxLife")
+		})
+	}
+}
+
+// testRoundTrip exports, imports and exports the documents of a collection with a configuration; life means that it has
+// a maxLife.
+func testRoundTrip(t *testing.T, config string, life bool) {
 	l := harness.EmbeddedLapse(t)
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Limit)
 	defer cancel()
@@ -63,43 +75,11 @@ func TestAnExportIsImportedExactly(t *testing.T) {
 	}
 	defer c.Close()
 	for _, collection := range []string{"from", "to"} {
-		if r, err := c.Write(ctx, client.Message{Subject: wire.DefaultPrefix.Config(collection), Body: []byte(`{"defaultTtl":100000}`)}); err != nil || r.Outcome.Status != wire.StatusOK {
+		if r, err := c.Write(ctx, client.Message{Subject: wire.DefaultPrefix.Config(collection), Body: []byte(config)}); err != nil || r.Outcome.Status != wire.StatusOK {
 			t.Fatal(r.Outcome, err)
 		}
 	}
-	seed := int(time.Now().UnixNano() % 1e9)
-	t.Logf("seed %d", seed)
-	written := 0
-	p, err := c.Pipeline(func(_ int, r client.Result, err error) {
-		if err == nil && r.Outcome.Status < wire.StatusBadRequest {
-			written++
-		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	writes := rapid.Custom(randomWrite)
-	for i := range 300 {
-		if err := p.Send(ctx, writes.Example(seed+i), i); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// What a write alone cannot make: a touch with a deadline beside a ttl, and a limit whose ttl is gone.
-	far := wire.Time(time.Now().Add(24 * time.Hour).UnixMilli()).String()
-	for i, m := range []client.Message{
-		{Subject: wire.DefaultPrefix.Write(wire.Upsert, "from", "touched"), Body: []byte(`{"ttl":100000}`)},
-		{Subject: wire.DefaultPrefix.Write(wire.Touch, "from", "touched"), ExpiresAt: far},
-		{Subject: wire.DefaultPrefix.Write(wire.Upsert, "from", "limited"), Body: []byte(`{"ttl":100000}`), NotAfter: far},
-		{Subject: wire.DefaultPrefix.Write(wire.Patch, "from", "limited"), Body: []byte(`{"ttl":null}`)},
-	} {
-		if err := p.Send(ctx, m, 1000+i); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := p.Close(ctx); err != nil || written < 100 {
-		t.Fatalf("%d writes, %v", written, err)
-	}
-
+	fill(ctx, t, c)
 	run := func(input string, args ...string) string {
 		t.Helper()
 		cmd := exec.CommandContext(ctx, programs.Path(t, "lapse"), append(args, "--server", l.NATSURL)...)
@@ -117,6 +97,9 @@ func TestAnExportIsImportedExactly(t *testing.T) {
 		return lines
 	}
 	from := export("from")
+	if text := strings.Join(from, "\n"); life != strings.Contains(text, `"created":"`) {
+		t.Fatalf("created is in the export, %t:\n%s", !life, text)
+	}
 	same := func(how string) {
 		t.Helper()
 		to := export("to")
@@ -137,6 +120,58 @@ func TestAnExportIsImportedExactly(t *testing.T) {
 	}
 	if a, b := deadlines(ctx, t, c, "from"), deadlines(ctx, t, c, "to"); !slices.Equal(a, b) {
 		t.Errorf("under another default the deadlines are %v, want %v", b, a)
+	}
+}
+
+// fill writes the documents of the collection from, renews some of them, and reads one that slides.
+func fill(ctx context.Context, t *testing.T, c *client.Client) {
+	t.Helper()
+	seed := int(time.Now().UnixNano() % 1e9)
+	t.Logf("seed %d", seed)
+	written := 0
+	p, err := c.Pipeline(func(_ int, r client.Result, err error) {
+		if err == nil && r.Outcome.Status < wire.StatusBadRequest {
+			written++
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	writes := rapid.Custom(randomWrite)
+	for i := range 300 {
+		m := writes.Example(seed + i)
+		if err := p.Send(ctx, m, i); err != nil {
+			t.Fatal(err)
+		}
+		if i%3 > 0 {
+			continue
+		}
+		if m = (client.Message{Subject: strings.Replace(m.Subject, ".upsert.", ".touch.", 1)}); i%2 == 0 { // renewed
+			m.Clock = wire.Time(time.Now().UnixMilli() - 10_000).String()
+		}
+		if err := p.Send(ctx, m, 2000+i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// What a write alone cannot make: a touch with a deadline beside a ttl, and a limit whose ttl is gone.
+	far := wire.Time(time.Now().Add(24 * time.Hour).UnixMilli()).String()
+	before := wire.Time(time.Now().Add(-time.Minute).UnixMilli()).String()
+	for i, m := range []client.Message{
+		{Subject: wire.DefaultPrefix.Write(wire.Upsert, "from", "read"), Body: []byte(`{}`), Clock: before},
+		{Subject: wire.DefaultPrefix.Write(wire.Upsert, "from", "touched"), Body: []byte(`{"ttl":100000}`)},
+		{Subject: wire.DefaultPrefix.Write(wire.Touch, "from", "touched"), ExpiresAt: far},
+		{Subject: wire.DefaultPrefix.Write(wire.Upsert, "from", "limited"), Body: []byte(`{"ttl":100000}`), NotAfter: far},
+		{Subject: wire.DefaultPrefix.Write(wire.Patch, "from", "limited"), Body: []byte(`{"ttl":null}`)},
+	} {
+		if err := p.Send(ctx, m, 1000+i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Close(ctx); err != nil || written < 100 {
+		t.Fatalf("%d writes, %v", written, err)
+	}
+	if _, err := c.GetRenewed(ctx, "from", "read"); err != nil {
+		t.Fatal(err)
 	}
 }
 

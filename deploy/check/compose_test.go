@@ -238,9 +238,9 @@ func TestComposeStartsLapse(t *testing.T) {
 	everyComposition(t, func(t *testing.T, composition string, project *types.Project) {
 		names, _ := lapses(composition)
 		for _, name := range names {
-			accepts(t, "serve", environment(project.Services[name]))
+			accepts(t, environment(project.Services[name]), "serve")
 		}
-		accepts(t, "status", environment(project.Services["client"]))
+		accepts(t, environment(project.Services["client"]), "status")
 		if command := project.Services["client"].Command; fmt.Sprint(command) != "[status]" {
 			t.Errorf("the client runs %v", command)
 		}

@@ -18,6 +18,7 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/engine"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 )
 
@@ -67,8 +68,10 @@ func renderChart(t *testing.T, set string) *manifests {
 	}
 	m := &manifests{}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if strings.HasSuffix(name, ".yaml") && strings.TrimSpace(files[name]) != "" {
-			m.decode(t, []byte(files[name]))
+		for _, text := range strings.Split(files[name], "\n---\n") {
+			if strings.HasSuffix(name, ".yaml") && strings.TrimSpace(text) != "" {
+				m.decode(t, []byte(text))
+			}
 		}
 	}
 	return m
@@ -177,6 +180,56 @@ func TestChartWithEverything(t *testing.T) {
 	}
 }
 
+// TestChartCollections: the Job runs lapse apply with what the values have, by the variables of lapse, and its pods are
+// none of lapse's. Without collections there is none.
+//
+// It fails if lapse does not take the file, a flag or a variable.
+func TestChartCollections(t *testing.T) {
+	if m := renderChart(t, "default"); m.Job != nil || m.Collections != nil {
+		t.Errorf("without collections there is %+v", m.Job)
+	}
+	m := renderChart(t, "everything")
+	pod, file := m.Job.Spec.Template, filepath.Join(t.TempDir(), "collections.yaml")
+	c := pod.Spec.Containers[0]
+	if m.Job.Annotations["helm.sh/hook"] != "post-install,post-upgrade" || c.Image != m.container().Image || c.EnvFrom[0].ConfigMapRef.Name != m.ConfigMap.Name {
+		t.Errorf("the job is %+v", m.Job)
+	}
+	if labels.SelectorFromSet(m.Service.Spec.Selector).Matches(labels.Set(pod.Labels)) {
+		t.Errorf("the service selects the pods of the job, which have %v", pod.Labels)
+	}
+	mounts := map[string]string{}
+	for _, mount := range c.VolumeMounts {
+		mounts[mount.Name] = mount.MountPath
+	}
+	for _, volume := range pod.Spec.Volumes {
+		if mounts[volume.Name] == "" {
+			t.Errorf("the volume %s is not mounted: %v", volume.Name, mounts)
+		}
+		if volume.ConfigMap != nil && volume.ConfigMap.Name != m.Collections.Name {
+			t.Errorf("the volume is %+v, want the collections", volume)
+		}
+	}
+	if diff := cmp.Diff(map[string]string{"collections": "/etc/lapse", "nats": "/run/secrets/nats", "nats-tls": "/run/secrets/nats-tls"}, mounts); diff != "" {
+		t.Errorf("the mounts differ:\n%s", diff)
+	}
+	if err := os.WriteFile(file, []byte(m.Collections.Data["collections.yaml"]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args, found := slices.Clone(c.Args), slices.Index(c.Args, "/etc/lapse/collections.yaml")
+	if found < 0 {
+		t.Fatalf("it runs lapse %v", args)
+	}
+	args[found] = file
+	env := map[string]string{c.Env[0].Name: c.Env[0].Value}
+	for _, name := range []string{"LAPSE_NATS_USER", "LAPSE_NATS_PASSWORD_FILE", "LAPSE_NATS_CA", "LAPSE_NATS_CERT", "LAPSE_NATS_KEY", "LAPSE_NATS_INBOX_PREFIX"} {
+		env[name] = m.ConfigMap.Data[name]
+	}
+	accepts(t, env, args...)
+	if text := m.Collections.Data["collections.yaml"]; !strings.Contains(text, "defaultTtl: 2592000\n") {
+		t.Errorf("the file is\n%s", text)
+	}
+}
+
 // TestChartOff: what is switched off is not there, and what logs lapse in has its variable.
 func TestChartOff(t *testing.T) {
 	off := map[string]any{"enabled": false}
@@ -214,6 +267,7 @@ func TestChartRefuses(t *testing.T) {
 		"a variable that lapse lacks":  `{config: {GOGC: "50"}}`,
 		"a number as a variable":       `{config: {LAPSE_REPLICAS: 3}}`,
 		"one pod under the autoscaler": `{autoscaling: {enabled: true, minReplicas: 1}}`,
+		"a collection that is none":    `{collections: {orders: 3600}}`,
 		"a digest that is none":        `{image: {digest: "1.2.3"}}`,
 	} {
 		var v map[string]any

@@ -16,6 +16,7 @@ import (
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apps "k8s.io/api/apps/v1"
 	autoscaling "k8s.io/api/autoscaling/v2"
+	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
 	policy "k8s.io/api/policy/v1"
@@ -33,6 +34,8 @@ type manifests struct {
 	Deployment          *apps.Deployment
 	Service             *core.Service
 	ConfigMap           *core.ConfigMap
+	Collections         *core.ConfigMap // with the configurations of the collections
+	Job                 *batch.Job
 	Secret              *core.Secret
 	Namespace           *core.Namespace
 	PodDisruptionBudget *policy.PodDisruptionBudget
@@ -78,15 +81,20 @@ func render(t *testing.T, folder string) *manifests {
 // decode decodes a document into the field for its kind.
 func (m *manifests) decode(t *testing.T, text []byte) {
 	t.Helper()
-	var kind meta.TypeMeta
-	if err := yaml.Unmarshal(text, &kind); err != nil {
+	var named meta.PartialObjectMetadata
+	if err := yaml.Unmarshal(text, &named); err != nil {
 		t.Fatalf("%v\n%s", err, text)
+	}
+	kind, configMap := named.TypeMeta, &m.ConfigMap
+	if strings.HasSuffix(named.Name, "-collections") {
+		configMap = &m.Collections
 	}
 	into := map[meta.TypeMeta]any{
 		{APIVersion: "apps/v1", Kind: "Deployment"}:                      &m.Deployment,
 		{APIVersion: "apps/v1", Kind: "StatefulSet"}:                     &m.StatefulSet,
 		{APIVersion: "v1", Kind: "Service"}:                              &m.Service,
-		{APIVersion: "v1", Kind: "ConfigMap"}:                            &m.ConfigMap,
+		{APIVersion: "v1", Kind: "ConfigMap"}:                            configMap,
+		{APIVersion: "batch/v1", Kind: "Job"}:                            &m.Job,
 		{APIVersion: "v1", Kind: "Secret"}:                               &m.Secret,
 		{APIVersion: "v1", Kind: "Namespace"}:                            &m.Namespace,
 		{APIVersion: "policy/v1", Kind: "PodDisruptionBudget"}:           &m.PodDisruptionBudget,
@@ -306,7 +314,7 @@ func TestManifestsStartLapse(t *testing.T) {
 				t.Errorf("no variable names the file %s", file)
 			}
 		}
-		accepts(t, "serve", m.ConfigMap.Data)
+		accepts(t, m.ConfigMap.Data, "serve")
 	})
 }
 

@@ -118,7 +118,11 @@ var (
 func knownVariables(t *testing.T, command string) map[string]bool {
 	t.Helper()
 	known := make(map[string]bool)
-	for _, m := range variable.FindAllStringSubmatch(run(t, lapse(t), command, "--help"), -1) {
+	help := run(t, lapse(t), command, "--help")
+	if command != "serve" {
+		help += run(t, lapse(t), "help", "connection")
+	}
+	for _, m := range variable.FindAllStringSubmatch(help, -1) {
 		known[m[1]] = true
 	}
 	return known
@@ -127,11 +131,11 @@ func knownVariables(t *testing.T, command string) map[string]bool {
 // accepts fails the test unless lapse knows each variable and takes its value. Files are
 // looked up in the folder of the secrets, whatever folder the value names. A command that
 // takes all of them gets as far as the servers; there are none.
-func accepts(t *testing.T, command string, env map[string]string) {
+func accepts(t *testing.T, env map[string]string, args ...string) {
 	t.Helper()
+	command := args[0]
 	known := knownVariables(t, command)
-	arguments := map[string][]string{"serve": {"serve"}, "status": {"status"}}[command]
-	cmd := exec.Command(lapse(t), arguments...)
+	cmd := exec.Command(lapse(t), args...)
 	cmd.Dir = t.TempDir() // for the data of a server that should not be embedded
 	cmd.Env = []string{"HOME=" + cmd.Dir}
 	for name, value := range env {

@@ -98,5 +98,5 @@ func TestUnitStartsLapse(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^# +(LAPSE_[A-Z_]+)=(.*)$`).FindAllStringSubmatch(read(t, deploy, "systemd/lapse.service"), -1) {
 		env[m[1]] = m[2]
 	}
-	accepts(t, "serve", env)
+	accepts(t, env, "serve")
 }

@@ -44,6 +44,7 @@ func TestFlags(t *testing.T) {
 	for _, match := range regexp.MustCompile(`(?m)^  ([a-z-]+)  +[A-Z]`).FindAllStringSubmatch(help("help"), -1) {
 		known += help("help", match[1])
 	}
+	known += help("help", "connection")
 	flags := regexp.MustCompile(`--(?:\[no-\])?([a-z][a-z-]+)`).FindAllStringSubmatch(known, -1)
 	var names []string
 	for _, match := range flags {

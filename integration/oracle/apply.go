@@ -73,7 +73,7 @@ func (m *Model) write(msg Message, rest string) {
 		reject(wire.StatusBadRequest)
 		return
 	}
-	m.collections[collection].outlive(&next, old, exists, m.now)
+	m.collections[collection].outlive(&next, old, exists, asked.born, m.now)
 	m.put(name, next)
 	m.fates[next.Etag] = "live"
 	outcome := wire.Outcome{Status: wire.StatusCreated, Etag: next.Etag, Ts: next.Ts}
@@ -94,7 +94,7 @@ func (m *Model) write(msg Message, rest string) {
 func (m *Model) slide(msg Message, name Name, old Document, reject func(...int)) {
 	c, next := m.collections[name.Collection], old
 	next.Begin = m.now
-	c.outlive(&next, old, true, m.now)
+	c.outlive(&next, old, true, nil, m.now)
 	before, _, expires := m.deadline(name, old)
 	deadline, _, _ := m.deadline(name, next)
 	if !expires || before == deadline {

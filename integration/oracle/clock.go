@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/seed18712806/lapse/sink/wire"
@@ -13,6 +14,8 @@ import (
 type asked struct {
 	keep  bool
 	begin *wire.Time
+	born  *wire.Time // when the document was created
+	wrong bool       // that is no instant, or is after begin
 	end   *wire.Time
 	last  *wire.Time
 	ttl   json.RawMessage // in the message's own body; nil if it names none
@@ -20,7 +23,10 @@ type asked struct {
 
 func (m *Model) askedOf(msg Message) asked {
 	members, _ := object(msg.Data)
-	return asked{keep: header(msg, "Lapse-Clock") == "keep", begin: moment(header(msg, "Lapse-Clock")), end: moment(header(msg, "Lapse-Expires-At")), last: moment(header(msg, "Lapse-Not-After")), ttl: members["ttl"]}
+	from, born, names := strings.Cut(header(msg, "Lapse-Clock"), "; created=")
+	a := asked{keep: from == "keep", begin: moment(from), born: moment(born), end: moment(header(msg, "Lapse-Expires-At")), last: moment(header(msg, "Lapse-Not-After")), ttl: members["ttl"]}
+	a.wrong = names && (a.begin == nil || a.born == nil || *a.born < 1 || *a.born > *a.begin)
+	return a
 }
 
 var instants = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$`)
@@ -59,7 +65,7 @@ func (a asked) inRange(now wire.Time) bool {
 // faults returns the codes with which lapse may reject the clock that a write at an instant asks for.
 func (a asked) faults(c Collection, now wire.Time) []int {
 	own, _ := ttl(a.ttl)
-	if a.last != nil && (a.end != nil || own < 1 && a.begin == nil) {
+	if a.wrong || a.last != nil && (a.end != nil || own < 1 && a.begin == nil) {
 		return badRequest
 	}
 	began := now

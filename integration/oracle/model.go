@@ -267,20 +267,24 @@ func (c Collection) lasting() int32 {
 }
 
 // outlive limits a version that is written or renewed in place of another one, if that exists, by the collection's
-// maxLife.
-func (c Collection) outlive(next *Document, old Document, exists bool, now wire.Time) {
+// maxLife. asked is when the write says that the document was created, nil if it does not.
+func (c Collection) outlive(next *Document, old Document, exists bool, asked *wire.Time, now wire.Time) {
 	next.Born, next.Limit, next.Took = 0, nil, 0
 	if c.Life == 0 {
 		return
 	}
-	born := next.Ts
+	born := min(next.Ts, next.Begin)
+	if asked != nil {
+		born = min(born, *asked)
+	}
 	if exists {
-		if born = old.Born; born == 0 {
-			born = old.Ts
+		born = min(born, old.Ts, old.Begin)
+		if old.Born != 0 {
+			born = min(born, old.Born)
 		}
 	}
 	inherits := next.TTL == 0 && next.End == nil && next.Last == nil
-	if !exists && next.End == nil && next.Last == nil && next.TTL >= 0 && next.TTL <= c.Life {
+	if born == next.Begin && next.End == nil && next.Last == nil && next.TTL >= 0 && next.TTL <= c.Life {
 		return
 	}
 	if inherits {

@@ -117,8 +117,12 @@ func (c *comparison) document(how string, name Name, got sink.Document, want Liv
 		c.add(Wrong, "%s: expires at %v, want %v", what, got.ExpiresAt, want.ExpiresAt)
 	}
 	_, service := c.reads.(readers.Service)
-	if clock := !service || how != "get"; clock && (got.Clock != want.Begin || !equal(got.Deadline, want.End) || !equal(got.NotAfter, want.Last)) {
-		c.add(Wrong, "%s: clock from %s to %v, at most %v; want %s, %v, %v", what, got.Clock, got.Deadline, got.NotAfter, want.Begin, want.End, want.Last)
+	born := want.Born
+	if born == want.Begin {
+		born = 0
+	}
+	if clock := !service || how != "get"; clock && (got.Clock != want.Begin || got.Created != born || !equal(got.Deadline, want.End) || !equal(got.NotAfter, want.Last)) {
+		c.add(Wrong, "%s: created at %s, clock from %s to %v, at most %v; want %s, %s, %v, %v", what, got.Created, got.Clock, got.Deadline, got.NotAfter, born, want.Begin, want.End, want.Last)
 	}
 	if got.Target != want.Target {
 		c.add(Wrong, "%s: target %q, want %q", what, got.Target, want.Target)

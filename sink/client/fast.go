@@ -76,18 +76,33 @@ type sent struct {
 	msg *nats.Msg
 }
 
-// newFast finds out into how many shards the log is divided, and whether it takes fast
-// batches. It returns nil if it does not, or if the user may not look at it.
-func newFast(ctx context.Context, p *pipe) *fast {
+// lookAtLog finds out into how many shards the log is divided, and the configuration of its first stream.
+func lookAtLog(ctx context.Context, l *connection) (shards int, config jetstream.StreamConfig, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookFor)
 	defer cancel()
-	shards := 1
-	config, err := streamConfig(ctx, p.l, p.l.Prefix.LogStream())
+	shards = 1
+	config, err = streamConfig(ctx, l, l.Prefix.LogStream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		if config, err = streamConfig(ctx, p.l, p.l.Prefix.ConfigStream()); err == nil {
+		if config, err = streamConfig(ctx, l, l.Prefix.ConfigStream()); err == nil {
 			shards, _ = strconv.Atoi(config.Metadata[wire.ShardsKey])
-			config, err = streamConfig(ctx, p.l, p.l.Prefix.Log(0, shards).Stream())
+			config, err = streamConfig(ctx, l, l.Prefix.Log(0, shards).Stream())
 		}
+	}
+	return shards, config, err
+}
+
+// newFast finds out whether the log takes fast batches. It returns nil if it does not, or if the user may not look at
+// it. Where there is no log yet it waits for it, as lapse may be starting, and leaves a quarter of the timeout for the
+// messages.
+func newFast(ctx context.Context, p *pipe) *fast {
+	shards, config, err := lookAtLog(ctx, p.l)
+	for end := time.Now().Add(p.l.Timeout * 3 / 4); errors.Is(err, jetstream.ErrStreamNotFound) && time.Now().Before(end); {
+		select {
+		case <-time.After(absentAgain):
+		case <-ctx.Done():
+			return nil
+		}
+		shards, config, err = lookAtLog(ctx, p.l)
 	}
 	if err != nil || !config.AllowBatchPublish || shards < 1 || shards > wire.MaxShards {
 		return nil

@@ -70,6 +70,32 @@ func wantIs(t *testing.T, err error, want ...error) {
 	}
 }
 
+// TestABatchWaitsForLapse: a batch that begins before lapse on an external NATS does waits for it, as one write does.
+//
+// It fails if the batch ends because nobody has the log yet.
+func TestABatchWaitsForLapse(t *testing.T) {
+	t.Parallel()
+	k := &killable{t: t, nats: harness.StartNATS(t, harness.NATSOptions{}), redis: harness.StartRedis(t, harness.RedisOptions{})}
+	orders, ended := k.orders(limit), make(chan error, 1)
+	go func() {
+		b, err := orders.Batch(t.Context(), nil)
+		if err == nil {
+			err = errors.Join(b.Upsert(t.Context(), "1", Order{}), b.Close(t.Context()))
+		}
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		t.Fatalf("without lapse the batch has ended: %v", err)
+	case <-time.After(time.Second):
+	}
+	k.lapse = harness.StartProcessor(t, k.nats.URL(), k.redis.Address(), processor.Options{OpenCollections: true})
+	// A write may come before lapse lets writes make collections. Then its outcome says so.
+	if err := <-ended; err != nil && !errors.Is(err, client.ErrNoCollection) {
+		t.Error(err)
+	}
+}
+
 // A server that was killed has the message or not, and the client does not know. Repeated with
 // the same message id, the write takes effect once.
 func TestUnknownOutcomes(t *testing.T) {

@@ -217,7 +217,7 @@ func TestPipelineWithoutLapse(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, false)
 	got := make(collected)
-	p, err := b.client(t, limit).Pipeline(got.done)
+	p, err := b.client(t, 2*time.Second).Pipeline(got.done)
 	if err != nil {
 		t.Fatal(err)
 	}

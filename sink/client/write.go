@@ -21,7 +21,7 @@ type Message struct {
 	Traceparent string // W3C trace context, which the expiry event will carry; none if empty
 	ExpiresAt   string // the document's absolute deadline, as in RFC 3339; none if empty
 	NotAfter    string // the limit of the document's TTL, as in RFC 3339; none if empty
-	Clock       string // wire.ClockKeep, or the instant from which the TTL counts, as in RFC 3339; the instant of the write if empty
+	Clock       string // wire.ClockKeep, or what wire.ParseClock reads; from the instant of the write if empty
 	Target      string // of the message that the document's expiry delivers; none if empty
 }
 

@@ -55,6 +55,9 @@ func TestNATS_Refuses(t *testing.T) {
 	}{
 		"a user and an nkey":               {"", credentials.NATS{User: "u", PasswordFile: wrong, NKeyFile: wrong}, []string{"--nats-user and --nats-nkey-file exclude each other"}},
 		"a user and credentials":           {"", credentials.NATS{User: "u", PasswordFile: wrong, Creds: wrong}, []string{"--nats-user and --nats-creds exclude each other"}},
+		"a user and a token":               {"", credentials.NATS{User: "u", PasswordFile: wrong, TokenFile: wrong}, []string{"--nats-user and --nats-token-file exclude each other"}},
+		"a token that is missing":          {"", credentials.NATS{TokenFile: missing}, []string{"--nats-token-file", missing}},
+		"an empty token":                   {"", credentials.NATS{TokenFile: empty}, []string{"--nats-token-file", "its first line is empty"}},
 		"a user without a password":        {"", credentials.NATS{User: "u"}, []string{"--nats-user needs --nats-password-file"}},
 		"a password without a user":        {"", credentials.NATS{PasswordFile: wrong}, []string{"--nats-password-file needs --nats-user"}},
 		"a certificate without a key":      {"", credentials.NATS{Cert: wrong}, []string{"--nats-cert needs --nats-key"}},

@@ -18,6 +18,7 @@ type NATS struct {
 	PasswordFile string // its first line is the password
 	NKeyFile     string // the seed of an nkey
 	Creds        string // a credentials file: a JWT and the seed of its nkey
+	TokenFile    string // its first line is the token of the server
 	CA           string // certificates to trust; those of the system if empty
 	Cert, Key    string // the client certificate and its private key
 	// InboxPrefix is what the subjects begin with to which replies come; _INBOX if empty.
@@ -30,6 +31,7 @@ const (
 	natsPassword = "--nats-password-file"
 	natsNKey     = "--nats-nkey-file"
 	natsCreds    = "--nats-creds"
+	natsToken    = "--nats-token-file"
 	natsCA       = "--nats-ca"
 	natsCert     = "--nats-cert"
 	natsKey      = "--nats-key"
@@ -58,6 +60,12 @@ func (n NATS) Options(urls string) ([]nats.Option, error) {
 			}
 			return n.User, last
 		}))
+	case n.TokenFile != "":
+		token, err := password(natsToken, n.TokenFile)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, nats.Token(strings.TrimSpace(token)))
 	case n.NKeyFile != "":
 		option, err := nats.NkeyOptionFromSeed(n.NKeyFile)
 		if err != nil {
@@ -91,7 +99,7 @@ func (n NATS) Options(urls string) ([]nats.Option, error) {
 // check finds what contradicts itself.
 func (n NATS) check(urls string) error {
 	var ways []string
-	for _, way := range [][2]string{{natsUser, n.User}, {natsNKey, n.NKeyFile}, {natsCreds, n.Creds}} {
+	for _, way := range [][2]string{{natsUser, n.User}, {natsNKey, n.NKeyFile}, {natsCreds, n.Creds}, {natsToken, n.TokenFile}} {
 		if way[1] != "" {
 			ways = append(ways, way[0])
 		}

@@ -111,14 +111,14 @@ func count(ctx context.Context, s *Service, args []string, body []byte) (*nats.M
 
 func forecast(ctx context.Context, s *Service, args []string, body []byte) (*nats.Msg, error) {
 	var req wire.ForecastRequest
-	f, err := parseBody(body, &req, "buckets", "within", "defaultTtl", "minTtl", "maxTtl")
+	f, err := parseBody(body, &req, "buckets", "within", "defaultTtl", "maxLife", "minTtl", "maxTtl")
 	if err != nil {
 		return nil, err
 	}
 	if err := f.check("buckets", req.Buckets, wire.MaxBuckets); err != nil {
 		return nil, err
 	}
-	opts := sink.ForecastOptions{Buckets: req.Buckets, Least: req.MinTTL, Most: req.MaxTTL}
+	opts := sink.ForecastOptions{Buckets: req.Buckets, Least: req.MinTTL, Most: req.MaxTTL, MaxLife: req.MaxLife}
 	if _, opts.Within, err = f.span("", req.Within); err != nil {
 		return nil, err
 	}

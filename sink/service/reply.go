@@ -36,7 +36,7 @@ func documents(found []sink.Document) []wire.Document {
 	all := make([]wire.Document, len(found))
 	for i, doc := range found {
 		all[i] = wire.Document{
-			ID: doc.ID, Etag: doc.Etag, Ts: doc.Ts, ExpiresAt: doc.ExpiresAt, Target: doc.Target, Deadline: doc.Deadline,
+			ID: doc.ID, Etag: doc.Etag, Ts: doc.Ts, ExpiresAt: doc.ExpiresAt, Target: doc.Target, Created: doc.Created, Deadline: doc.Deadline,
 			NotAfter: doc.NotAfter, Traceparent: doc.Trace, Document: doc.Body,
 		}
 		if doc.Clock != doc.Ts {

@@ -56,6 +56,9 @@ type Retention struct {
 	// was deleted or overwritten; Within is the promise.
 	Oldest map[string]float64 `json:"oldest"`
 	Within float64            `json:"within"`
+	// CleanSince is by place an instant: nothing is left there of a document that had expired, or was deleted or
+	// overwritten, before it. A place of which the owner does not know is absent.
+	CleanSince map[string]Time `json:"cleanSince"`
 }
 
 // SnapshotOrder is a request to [Prefix.Snapshot]: for a snapshot of the shard, if

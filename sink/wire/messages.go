@@ -22,7 +22,7 @@ const (
 	// absolute deadline, in place of a ttl.
 	HeaderExpiresAt = "Lapse-Expires-At"
 	// HeaderClock is on a write: from where the TTL counts, in place of the instant of the write. It is ClockKeep, or an
-	// instant that is not after that one.
+	// instant that is not after that one, perhaps with when the document was created: see [ParseClock].
 	HeaderClock = "Lapse-Clock"
 	// HeaderNotAfter is on a write whose body has a ttl: an absolute instant, from which the document is
 	// expired however long its TTL is renewed. The sooner of both is its deadline.
@@ -318,9 +318,11 @@ type Document struct {
 	Ts        Time   `json:"ts"`
 	ExpiresAt *Time  `json:"expiresAt,omitempty"` // absent if it never expires
 	Target    string `json:"target,omitempty"`    // see HeaderTarget
-	// Clock is from where the TTL counts; absent where that is Ts. Deadline is the absolute deadline that a write has
-	// named, and NotAfter the limit of the TTL. They and Traceparent are what an export needs beside the body.
+	// Clock is from where the TTL counts; absent where that is Ts. Created is when the document was created, if that is
+	// before Clock and maxLife counts from there. Deadline is the absolute deadline that a write has named, and NotAfter
+	// the limit of the TTL. They and Traceparent are what an export needs beside the body.
 	Clock       Time            `json:"clock,omitzero"`
+	Created     Time            `json:"created,omitzero"`
 	Deadline    *Time           `json:"deadline,omitempty"`
 	NotAfter    *Time           `json:"notAfter,omitempty"`
 	Traceparent string          `json:"traceparent,omitempty"`
@@ -413,6 +415,9 @@ func appendDocuments(b []byte, documents []Document, rest int) []byte {
 		if d.Clock != 0 {
 			b = append(d.Clock.append(append(b, `,"clock":"`...)), '"')
 		}
+		if d.Created != 0 {
+			b = append(d.Created.append(append(b, `,"created":"`...)), '"')
+		}
 		if d.Deadline != nil {
 			b = append(d.Deadline.append(append(b, `,"deadline":"`...)), '"')
 		}
@@ -476,6 +481,7 @@ type Collection struct {
 	Name         string   `json:"name"`
 	DefaultTTL   *int32   `json:"defaultTtl"` // as in Config
 	IndexingMode Indexing `json:"indexingMode"`
+	MaxLife      int32    `json:"maxLife,omitempty"`
 	Paused       bool     `json:"paused,omitempty"`
 	Indexes      []string `json:"indexes,omitempty"`
 	Etag         Etag     `json:"etag,omitzero"` // absent if the collection was never configured

@@ -221,7 +221,7 @@ func TestEncodeIsWhatTheTagsSay(t *testing.T) {
 				d.ExpiresAt = ptr(when.Draw(t, "expiresAt"))
 			}
 			if rapid.Bool().Draw(t, "more") {
-				d.Clock, d.Deadline, d.NotAfter, d.Traceparent = when.Draw(t, "clock"), ptr(when.Draw(t, "deadline")), ptr(when.Draw(t, "notAfter")), drawBytes(t, "traceparent")
+				d.Clock, d.Created, d.Deadline, d.NotAfter, d.Traceparent = when.Draw(t, "clock"), when.Draw(t, "created"), ptr(when.Draw(t, "deadline")), ptr(when.Draw(t, "notAfter")), drawBytes(t, "traceparent")
 			}
 			page.Documents = append(page.Documents, d)
 		}

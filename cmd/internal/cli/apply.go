@@ -108,7 +108,7 @@ func (c *Apply) read(streams output.Streams) ([]namedConfig, error) {
 // plan compares the file with the collections as they are.
 func (c *Apply) plan(ctx context.Context, conn *client.Client, wanted []namedConfig) (plan []planned, err error) {
 	for _, want := range wanted {
-		now, err := conn.Config(ctx, want.Name)
+		now, err := configOf(ctx, conn, want.Name)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", want.Name, err)
 		}
@@ -146,16 +146,20 @@ func (c *Apply) plan(ctx context.Context, conn *client.Client, wanted []namedCon
 	return plan, nil
 }
 
-// atOnce is how many documents a change of the default expires at once.
+// atOnce is how many documents a change of the default and of maxLife expires at once.
 func atOnce(ctx context.Context, conn *client.Client, name string, from, to wire.Config) (int64, error) {
-	if to.DefaultTTL == nil || from.DefaultTTL != nil && *from.DefaultTTL == *to.DefaultTTL || from.IndexingMode == wire.NoIndex {
+	same := from.DefaultTTL != nil && to.DefaultTTL != nil && *from.DefaultTTL == *to.DefaultTTL && from.MaxLife == to.MaxLife
+	if to.DefaultTTL == nil || same || from.IndexingMode == wire.NoIndex {
 		return 0, nil // a collection without an index has no deadlines yet
 	}
 	text, err := json.Marshal(to.DefaultTTL)
 	if err != nil {
 		return 0, err
 	}
-	reply, err := conn.Forecast(ctx, name, wire.ForecastRequest{Buckets: 1, Within: time.Second.String(), DefaultTTL: text})
+	reply, err := conn.Forecast(ctx, name, wire.ForecastRequest{Buckets: 1, Within: time.Second.String(), DefaultTTL: text, MaxLife: &to.MaxLife})
+	if errors.Is(err, client.ErrNoCollection) {
+		return 0, nil
+	}
 	if err != nil || reply.AtOnce == nil {
 		return 0, err
 	}

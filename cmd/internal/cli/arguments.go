@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -50,8 +51,7 @@ func leading(app *kong.Node, args []string) int {
 func general(app *kong.Node, name string) *kong.Flag {
 	for _, command := range app.Children {
 		for _, flag := range slices.Concat(command.AllFlags(false)...) {
-			connection := flag.Group != nil && flag.Group.Key == "connection"
-			if !connection && flag.Name != "output" && flag.Name != "help" {
+			if !ofConnection(flag) && flag.Name != "output" && flag.Name != "help" {
 				continue
 			}
 			names := []string{"--" + flag.Name, "-" + string(flag.Short)}
@@ -84,6 +84,41 @@ func (c helpCommand) Run(parsed *kong.Context) error {
 		return output.Usagef("%w (see lapse --help)", err)
 	}
 	return trace.PrintUsage(false)
+}
+
+// connectionName is the group of the flags that nearly every command has, and the hidden command that lists them.
+const connectionName = "connection"
+
+// connectionCommand is there for its help, which lists the flags of the connection.
+type connectionCommand struct{ Connection }
+
+// Run prints what --help prints.
+func (connectionCommand) Run(parsed *kong.Context) error { return parsed.PrintUsage(false) }
+
+// ofConnection reports whether a flag is one of the connection.
+func ofConnection(flag *kong.Flag) bool { return flag.Group != nil && flag.Group.Key == connectionName }
+
+// printHelp prints the help, with one line in place of the flags of the connection: every command has the same.
+func printHelp(options kong.HelpOptions, parsed *kong.Context) error {
+	selected := parsed.Selected()
+	if selected == nil || selected.Name == connectionName {
+		return kong.DefaultHelpPrinter(options, parsed)
+	}
+	var hidden []*kong.Flag
+	for _, flag := range selected.Flags {
+		if ofConnection(flag) && !flag.Hidden {
+			flag.Hidden = true
+			hidden = append(hidden, flag)
+		}
+	}
+	err := kong.DefaultHelpPrinter(options, parsed)
+	for _, flag := range hidden {
+		flag.Hidden = false // they are completed, as before
+	}
+	if err == nil && len(hidden) > 0 {
+		_, err = fmt.Fprintln(parsed.Stdout, "\nConnection flags, such as --server and --timeout: see lapse help connection.")
+	}
+	return err
 }
 
 // completeWord is the argument with which a script of a shell asks how a command line may go on.

@@ -35,6 +35,7 @@ type commandLine struct {
 	Demote         Demote            `cmd:"" group:"serve" help:"Make a region that was the first ready to follow the one that was promoted."`
 	Completion     completionCommand `cmd:"" group:"serve" help:"Print a script that completes this command line in a shell."`
 	Help           helpCommand       `cmd:"" group:"serve" help:"Print the help of a command, as does --help."`
+	Connection     connectionCommand `cmd:"" hidden:"" help:"The flags of the connection, which every client command has."`
 
 	Config      Config      `cmd:"" group:"configure" help:"Print a collection's configuration, or change it."`
 	Drop        Drop        `cmd:"" group:"configure" help:"Remove a collection and its documents, without expiry events."`
@@ -62,6 +63,8 @@ type commandLine struct {
 	Archive  Archive  `cmd:"" group:"read" help:"Write events into compressed files."`
 	Status   Status   `cmd:"" group:"read" help:"Print which streams and processes of lapse a server has, and their state."`
 	Snapshot Snapshot `cmd:"" group:"read" help:"Let lapse take a snapshot of every shard now."`
+
+	Forgotten Forgotten `cmd:"" group:"read" help:"Say whether any byte of a document that is gone is left, and where."`
 }
 
 var groups = []kong.Group{
@@ -70,7 +73,7 @@ var groups = []kong.Group{
 	{Key: "write", Title: "Writes: each waits until lapse has applied it, and prints the outcome"},
 	{Key: "read", Title: "Reads and events"},
 	{Key: "accept", Title: "What is given up: nothing without a flag"},
-	{Key: "connection", Title: "Connection"},
+	{Key: connectionName, Title: "Connection"},
 	{Key: "servers", Title: "NATS and Redis: embedded, unless you give a URL"},
 	{Key: "embedded", Title: "Embedded servers"},
 	{Key: "log", Title: "Log and events: of existing streams, only what you give is changed"},
@@ -87,6 +90,7 @@ func newParser(ctx context.Context, streams output.Streams, helped func(int)) (*
 		kong.Description(description),
 		kong.Exit(helped),
 		kong.Writers(streams.Out, streams.Err),
+		kong.Help(printHelp),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.ExplicitGroups(groups),
 		kong.BindTo(ctx, (*context.Context)(nil)),

@@ -81,7 +81,7 @@ func completions(app *kong.Node) (all []completion) {
 	}
 	for i := range all {
 		if all[i].name == "help" {
-			all[i].words = names
+			all[i].words = append(names, connectionName)
 		}
 	}
 	return all

@@ -62,7 +62,7 @@ type Config struct {
 	Changes    *bool       `negatable:"" help:"Whether each write that takes effect is published (see watch --changes)."`
 	Indexes    []Pointer   `name:"index" sep:"none" placeholder:"POINTER" help:"JSON pointer by whose values documents can be queried (see list --where), such as /customer or seat.row. Repeat it, up to 8 times: the collection then has these indexes and no others."`
 	NoIndexes  bool        `name:"no-indexes" help:"Remove all indexes."`
-	DryRun     bool        `help:"Print what --default-ttl would do: how many documents would expire at once, and how many later; and how many documents do not keep to --min-ttl and --max-ttl. It changes nothing."`
+	DryRun     bool        `help:"Print what --default-ttl and --max-life would do: how many documents would expire at once, and how many later; and how many documents do not keep to --min-ttl and --max-ttl. It changes nothing."`
 	Configuring
 	Connection
 }
@@ -80,8 +80,8 @@ func (c *Config) Run(ctx context.Context, streams output.Streams) error {
 	if err := c.checkNamed(); err != nil {
 		return err
 	}
-	foreseen := c.DefaultTTL != nil || c.MinTTL != nil || c.MaxTTL != nil
-	others := c.Indexing != nil || c.MaxLife != nil || c.WarnBefore != nil || c.Slide != nil || c.EventBody != nil || c.Changes != nil ||
+	foreseen := c.DefaultTTL != nil || c.MaxLife != nil || c.MinTTL != nil || c.MaxTTL != nil
+	others := c.Indexing != nil || c.WarnBefore != nil || c.Slide != nil || c.EventBody != nil || c.Changes != nil ||
 		c.Indexes != nil || c.NoIndexes
 	changes := foreseen || others
 	switch {
@@ -92,7 +92,7 @@ func (c *Config) Run(ctx context.Context, streams output.Streams) error {
 	case changes && c.Output == "yaml":
 		return output.Usagef("--output yaml prints configurations: leave it out, or the flags that change one")
 	case c.DryRun && (!foreseen || others || c.IfMatch != nil || c.MsgID != nil):
-		return output.Usagef("--dry-run tells what a default TTL and limits would do: use it with --default-ttl, --min-ttl and --max-ttl alone")
+		return output.Usagef("--dry-run tells what a default TTL and limits would do: use it with --default-ttl, --max-life, --min-ttl and --max-ttl alone")
 	case !changes && (c.IfMatch != nil || c.MsgID != nil):
 		return output.Usagef("--if-match and --msg-id belong to a change: use them with --default-ttl, --indexing or another property")
 	}
@@ -120,9 +120,12 @@ func (c *Config) Run(ctx context.Context, streams output.Streams) error {
 	return nil
 }
 
-// confirm asks before a default TTL that expires documents at once.
+// moves reports whether the change moves deadlines.
+func (c *Config) moves() bool { return c.DefaultTTL != nil || c.MaxLife != nil }
+
+// confirm asks before a default TTL or a maxLife that expires documents at once.
 func (c *Config) confirm(ctx context.Context, conn *client.Client, streams output.Streams) error {
-	if c.DefaultTTL == nil {
+	if !c.moves() {
 		return nil
 	}
 	return c.ask(ctx, streams, func() (string, error) {
@@ -133,7 +136,7 @@ func (c *Config) confirm(ctx context.Context, conn *client.Client, streams outpu
 		if err != nil || reply.AtOnce == nil || *reply.AtOnce == 0 {
 			return "", err
 		}
-		return fmt.Sprintf("This expires %s of %s at %s at once, for good. Change the default?",
+		return fmt.Sprintf("This expires %s of %s at %s at once, for good. Change it?",
 			output.Documents(*reply.AtOnce), c.Collection, conn.Conn().ConnectedUrlRedacted()), nil
 	})
 }
@@ -277,10 +280,13 @@ func (c *Config) apply(now wire.Config) wire.Config {
 	return config
 }
 
-// forecast forecasts for a new default TTL, if there is one, and for limits. It is as long as that TTL, so
+// forecast forecasts for a new default TTL and a new maxLife, if there are, and for limits. It is as long as that TTL, so
 // it counts every document that inherits it.
 func (c *Config) forecast(ctx context.Context, conn *client.Client, limits wire.Config) (wire.ForecastReply, error) {
 	request := wire.ForecastRequest{Buckets: wire.DefaultBuckets, Within: wire.DefaultWithin.String(), MinTTL: limits.MinTTL, MaxTTL: limits.MaxTTL}
+	if c.MaxLife != nil {
+		request.MaxLife = (*int32)(c.MaxLife)
+	}
 	if c.DefaultTTL != nil {
 		request.DefaultTTL = json.RawMessage("null")
 		if n := ttlrules.Default(*c.DefaultTTL); n != ttlrules.Off {
@@ -293,7 +299,7 @@ func (c *Config) forecast(ctx context.Context, conn *client.Client, limits wire.
 	return conn.Forecast(ctx, c.Collection, request)
 }
 
-// dryRun prints what a new default TTL and new limits would do.
+// dryRun prints what a new default TTL, a new maxLife and new limits would do.
 func (c *Config) dryRun(ctx context.Context, conn *client.Client, streams output.Streams) error {
 	var limits wire.Config
 	if c.MinTTL != nil || c.MaxTTL != nil {
@@ -307,18 +313,24 @@ func (c *Config) dryRun(ctx context.Context, conn *client.Client, streams output
 	if err != nil {
 		return err
 	}
-	if c.DefaultTTL != nil && reply.AtOnce == nil {
-		return errors.New("this lapse cannot forecast a change of the default TTL: its version is too old; update the server")
+	if c.moves() && reply.AtOnce == nil {
+		return errors.New("this lapse cannot forecast this change: its version is too old; update the server")
 	}
 	if (c.MinTTL != nil || c.MaxTTL != nil) && !c.JSON() {
 		least, outside := map[bool]string{true: "at least "}[reply.OutsideMore], cmp.Or(reply.Outside, new(int64))
-		if _, err := fmt.Fprintf(streams.Out, "%s: %s%d documents do not keep to the limits, and would stay as they are; nothing is changed\n", c.Collection, least, *outside); err != nil || c.DefaultTTL == nil {
+		if _, err := fmt.Fprintf(streams.Out, "%s: %s%d documents do not keep to the limits, and would stay as they are; nothing is changed\n", c.Collection, least, *outside); err != nil || !c.moves() {
 			return err
 		}
 	}
 	if !c.JSON() {
-		if _, err := fmt.Fprintf(streams.Out, "%s default-ttl=%s would expire %d at once; nothing is changed\n",
-			c.Collection, output.DefaultTTL(c.apply(wire.Config{}).DefaultTTL), *reply.AtOnce); err != nil {
+		what := ""
+		if c.DefaultTTL != nil {
+			what = " default-ttl=" + output.DefaultTTL(c.apply(wire.Config{}).DefaultTTL)
+		}
+		if c.MaxLife != nil {
+			what += fmt.Sprintf(" max-life=%d", *c.MaxLife)
+		}
+		if _, err := fmt.Fprintf(streams.Out, "%s%s would expire %d at once; nothing is changed\n", c.Collection, what, *reply.AtOnce); err != nil {
 			return err
 		}
 	}

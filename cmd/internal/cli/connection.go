@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/credentials"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -28,6 +29,7 @@ type Connection struct {
 	Context string    `env:"LAPSE_CONTEXT" group:"connection" placeholder:"NAME" help:"Context of the command line tool of NATS, whose server and login to use, or an empty text for none (the one that is selected there)."`
 	Prefix  string    `env:"LAPSE_PREFIX" group:"connection" default:"${default_prefix}" placeholder:"NAME" help:"Prefix of the subjects (${default})."`
 	Login   NATSLogin `embed:"" group:"connection"`
+	Token   string    `name:"nats-token-file" env:"LAPSE_NATS_TOKEN_FILE" group:"connection" type:"existingfile" placeholder:"FILE" help:"File whose first line is the token of an embedded NATS server."`
 	Timeout Period    `env:"LAPSE_TIMEOUT" group:"connection" default:"5s" placeholder:"TIME" help:"How long to wait for an answer (${default})."`
 	Output  string    `short:"o" env:"LAPSE_OUTPUT" enum:"text,json,yaml" default:"text" placeholder:"FORMAT" help:"Print the result as text or json (${default})."`
 
@@ -65,6 +67,13 @@ func (c *Connection) Connect(streams output.Streams) (*client.Client, wire.Prefi
 		err = fmt.Errorf("%w (--server or LAPSE_SERVER%s)", err, c.hint())
 	}
 	return conn, prefix, err
+}
+
+// login is how the flags tell who connects.
+func (c *Connection) login() credentials.NATS {
+	login := c.Login.Credentials()
+	login.TokenFile = c.Token
+	return login
 }
 
 // hint tells a user who has set the variable of serve alone that this command does not read it.

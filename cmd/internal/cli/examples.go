@@ -43,6 +43,8 @@ var examples = map[string]string{
 	"archive":  "lapse archive orders ./events --since 7d",
 	"status":   "lapse status",
 	"snapshot": "lapse snapshot --forget",
+
+	"forgotten": "lapse forgotten visitors v1 --ended 2026-01-31T12:00:00Z",
 }
 
 // addExamples ends the help of each command with its example.

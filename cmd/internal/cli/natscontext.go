@@ -152,7 +152,7 @@ func (c *Connection) AfterApply(parsed *kong.Context) error {
 // variables. The context that is selected counts if nothing else names a server or a login. A login is
 // never put together from two sources.
 func (c *Connection) where() (server string, login credentials.NATS, from string, err error) {
-	server, login = cmp.Or(c.Server, defaultServer), c.Login.Credentials() // LAPSE_SERVER may be set to nothing
+	server, login = cmp.Or(c.Server, defaultServer), c.login() // LAPSE_SERVER may be set to nothing
 	name, hint := c.Context, "; --context and --server name others"
 	if name == "" && !c.given["context"] && c.Server == "" && login == (credentials.NATS{}) {
 		name, hint = selectedContext(), ", which is selected; --context '' is for none"

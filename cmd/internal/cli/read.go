@@ -92,6 +92,9 @@ func (c *Collections) Run(ctx context.Context, streams output.Streams) error {
 				continue
 			}
 			var more []string
+			if one.MaxLife != 0 {
+				more = append(more, fmt.Sprintf("max-life=%d", one.MaxLife))
+			}
 			if one.Paused {
 				more = append(more, "paused")
 			}

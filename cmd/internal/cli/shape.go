@@ -152,9 +152,9 @@ func ownTTL(document []byte) ttlrules.TTL {
 func (i *importing) message(r ndjson.Record, now time.Time) client.Message {
 	m := client.Message{
 		Subject: i.prefix.Write(i.Op, i.Name, r.ID), Body: r.Document, Target: r.Target, Traceparent: r.Traceparent,
-		ExpiresAt: r.Deadline, NotAfter: r.NotAfter, Clock: r.Clock,
+		ExpiresAt: r.Deadline, NotAfter: r.NotAfter, Clock: r.HeaderClock(),
 	}
-	if millis(m.Clock) > now.UnixMilli() {
+	if millis(r.Clock) > now.UnixMilli() {
 		m.Clock = "" // of a machine whose clock is ahead: it begins now
 	}
 	return m

@@ -113,8 +113,9 @@ func (c Choice) Parameters() []string {
 	return parameters
 }
 
-// limits are the limits of the TTL, as parameters of a forecast.
+// limits are maxLife and the limits of the TTL, as parameters of a forecast.
 func (c Choice) limits() (parameters []string) {
+	parameters = []string{"maxLife", strconv.Itoa(int(c.more.MaxLife))}
 	for name, n := range map[string]int32{"minTtl": c.more.MinTTL, "maxTtl": c.more.MaxTTL} {
 		if n != 0 {
 			parameters = append(parameters, name, strconv.Itoa(int(n)))
@@ -138,8 +139,10 @@ func (c Choice) Config() wire.Config {
 	return config
 }
 
-// SameDefault reports whether a configuration has the same default TTL.
-func (c Choice) SameDefault(as wire.Config) bool { return c.Default() == choiceOf(as).Default() }
+// SameDefault reports whether a configuration has the same default TTL and maxLife.
+func (c Choice) SameDefault(as wire.Config) bool {
+	return c.Default() == choiceOf(as).Default() && c.more.MaxLife == as.MaxLife
+}
 
 // Same reports whether a configuration that was made is the same.
 func (c Choice) Same(as wire.Config) bool {

@@ -143,6 +143,7 @@ func (m *messages) operation(name, action, channel, reply, at string) {
 
 // writes describes what clients publish, and the outcome.
 func (m *messages) writes() {
+	createdToo := object{"type": "string", "pattern": "; created=", "description": "The same, and when the document was created, from where maxLife counts."}
 	for _, op := range wire.Ops {
 		h := m.ofWrite()
 		if op != wire.Delete {
@@ -150,9 +151,9 @@ func (m *messages) writes() {
 		}
 		switch begin := ofInstant("From where the TTL counts; not after the instant of the write."); op {
 		case wire.Upsert, wire.Replace, wire.Patch:
-			h[wire.HeaderClock] = object{"anyOf": []any{ofConst(wire.ClockKeep), begin}}
+			h[wire.HeaderClock] = object{"anyOf": []any{ofConst(wire.ClockKeep), begin, createdToo}}
 		case wire.Create, wire.Touch:
-			h[wire.HeaderClock] = begin
+			h[wire.HeaderClock] = object{"anyOf": []any{begin, createdToo}}
 		}
 		if op == wire.Upsert || op == wire.Create || op == wire.Replace {
 			h[wire.HeaderTarget] = ofTarget("Makes the document a message: when it expires, it is published on due.{target}, in place of an event.")
@@ -284,6 +285,8 @@ func (m *messages) reads() {
 	m.schemas["ForecastRequest"] = object{"type": "object", "additionalProperties": false, "properties": object{
 		"buckets": object{"type": "integer", "minimum": 1, "maximum": wire.MaxBuckets}, "within": ofText("How far to look ahead, such as 90s, 12h or 7d."),
 		"defaultTtl": object{"type": []string{"integer", "null"}, "minimum": -1, "description": "Another default."},
+		"maxLife":    object{"type": "integer", "minimum": 0, "description": "Another maxLife; 0 for none."},
+		"minTtl":     object{"type": "integer", "minimum": 0}, "maxTtl": object{"type": "integer", "minimum": 0},
 	}}
 	m.schemas["Settled"] = object{"type": "object", "additionalProperties": false, "required": []string{"settled"}, "properties": object{
 		"settled": object{"type": "integer", "minimum": 0, "description": "Up to this sequence the stream of events has what follows from writes that are committed. Who asks for it, then reads documents, and then reads the stream from behind it, misses no change."},

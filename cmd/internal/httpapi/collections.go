@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strconv"
 
 	"github.com/seed18712806/lapse/cmd/internal/access"
 	"github.com/seed18712806/lapse/sink"
@@ -216,7 +217,7 @@ func countDocuments(a *API, w http.ResponseWriter, r *request) error {
 }
 
 func forecastDocuments(a *API, w http.ResponseWriter, r *request) error {
-	query, err := r.query("within", "buckets", "defaultTtl", "minTtl", "maxTtl")
+	query, err := r.query("within", "buckets", "defaultTtl", "maxLife", "minTtl", "maxTtl")
 	if err != nil {
 		return err
 	}
@@ -233,6 +234,13 @@ func forecastDocuments(a *API, w http.ResponseWriter, r *request) error {
 			return err
 		}
 		*limit = int32(n)
+	}
+	if query.Has("maxLife") {
+		life, err := strconv.ParseInt(query.Get("maxLife"), 10, 32)
+		if err != nil || life < 0 {
+			return access.BadRequest("maxLife %q is not valid: use a whole number of seconds from 1 to %d, or 0 for none", query.Get("maxLife"), ttlrules.MaxSeconds)
+		}
+		opts.MaxLife = new(int32(life))
 	}
 	if query.Has("defaultTtl") {
 		d, err := ttlrules.ParseDefault([]byte(query.Get("defaultTtl")))

@@ -152,7 +152,7 @@ func (i *importing) line(ctx context.Context, l ndjson.Line) error {
 		m.Body = doc.Document
 	}
 	if i.opts.Op.HasBody() && i.opts.Op != wire.Patch {
-		m.Target, m.ExpiresAt, m.NotAfter, m.Clock = doc.Target, doc.Deadline, doc.NotAfter, doc.Clock
+		m.Target, m.ExpiresAt, m.NotAfter, m.Clock = doc.Target, doc.Deadline, doc.NotAfter, doc.HeaderClock()
 		m.Traceparent = cmp.Or(doc.Traceparent, m.Traceparent)
 	}
 	if i.opts.Key != "" {

@@ -21,7 +21,8 @@ const former = "$lapse"
 type Record struct {
 	ID          string
 	Document    []byte
-	Clock       string // see wire.HeaderClock
+	Clock       string // from where the TTL counts
+	Created     string // when the document was created, if that is before Clock and maxLife counts from there
 	Deadline    string // see wire.HeaderExpiresAt
 	NotAfter    string // see wire.HeaderNotAfter
 	Target      string // see wire.HeaderTarget
@@ -30,11 +31,15 @@ type Record struct {
 	Whole bool
 }
 
+// HeaderClock is the [wire.HeaderClock] of the write.
+func (r Record) HeaderClock() string { return wire.FormatClock(r.Clock, r.Created) }
+
 // exported is a line of an export. It has the document itself, or as a text where that is not a line by itself.
 type exported struct {
 	Lapse       int             `json:"lapse"`
 	ID          string          `json:"id"`
 	Clock       *wire.Time      `json:"clock,omitempty"`
+	Created     wire.Time       `json:"created,omitzero"`
 	Deadline    *wire.Time      `json:"deadline,omitempty"`
 	NotAfter    *wire.Time      `json:"notAfter,omitempty"`
 	Target      string          `json:"target,omitempty"`
@@ -45,7 +50,7 @@ type exported struct {
 
 // Append appends a document as a line of an export, from which Parse reads its bytes and all that belongs to it.
 func Append(b []byte, doc wire.Document) ([]byte, error) {
-	e := exported{Lapse: version, ID: doc.ID, Clock: &doc.Clock, Deadline: doc.Deadline, NotAfter: doc.NotAfter, Target: doc.Target, Traceparent: doc.Traceparent}
+	e := exported{Lapse: version, ID: doc.ID, Clock: &doc.Clock, Created: doc.Created, Deadline: doc.Deadline, NotAfter: doc.NotAfter, Target: doc.Target, Traceparent: doc.Traceparent}
 	if doc.Clock == 0 {
 		e.Clock = &doc.Ts
 	}
@@ -110,6 +115,9 @@ func parseExported(text []byte) (r Record, err error) {
 		return r, errors.New("the line begins as one of an export, and has no document: it has either document or text")
 	case e.Text != nil:
 		r.Document = []byte(*e.Text)
+	}
+	if e.Created != 0 {
+		r.Created = e.Created.String()
 	}
 	for to, at := range map[*string]*wire.Time{&r.Clock: e.Clock, &r.Deadline: e.Deadline, &r.NotAfter: e.NotAfter} {
 		if at != nil {

@@ -25,7 +25,7 @@ func TestAppendIsParsed(t *testing.T) {
 	id := rapid.StringN(1, 60, wire.MaxID).Filter(func(id string) bool { return wire.CheckID(id) == nil })
 	rapid.Check(t, func(t *rapid.T) {
 		doc := wire.Document{
-			ID: id.Draw(t, "id"), Ts: 5, Clock: wire.Time(rapid.Int64Range(0, 9).Draw(t, "clock")), Deadline: instant.Draw(t, "deadline"),
+			ID: id.Draw(t, "id"), Ts: 5, Clock: wire.Time(rapid.Int64Range(0, 9).Draw(t, "clock")), Created: wire.Time(rapid.Int64Range(0, 2).Draw(t, "created")), Deadline: instant.Draw(t, "deadline"),
 			NotAfter: instant.Draw(t, "notAfter"), Target: rapid.SampledFrom([]string{"", "mail", "a.b"}).Draw(t, "target"),
 			Traceparent: rapid.SampledFrom([]string{"", "00-1-2-01"}).Draw(t, "trace"), Document: []byte(document.Draw(t, "document")),
 		}
@@ -40,6 +40,9 @@ func TestAppendIsParsed(t *testing.T) {
 			return at.String()
 		}
 		want := Record{ID: doc.ID, Document: doc.Document, Clock: doc.Clock.String(), Deadline: text(doc.Deadline), NotAfter: text(doc.NotAfter), Target: doc.Target, Traceparent: doc.Traceparent, Whole: true}
+		if doc.Created != 0 {
+			want.Created = doc.Created.String()
+		}
 		if doc.Clock == 0 {
 			want.Clock = doc.Ts.String()
 		}

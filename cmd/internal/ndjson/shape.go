@@ -147,7 +147,7 @@ func (s Shape) clock(r *Record, members map[string]json.RawMessage) error {
 	if err != nil {
 		return fmt.Errorf("member %s is %s: %w", name, shortened(raw), err)
 	}
-	r.Clock, r.NotAfter = "", ""
+	r.Clock, r.Created, r.NotAfter = "", "", ""
 	if s.After != "" {
 		r.Clock = at.String()
 		at += wire.Time(s.AfterBy.Milliseconds())

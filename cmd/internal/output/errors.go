@@ -31,7 +31,7 @@ const ExitCodes = `Exit codes:
     3  not found, or gone (404, 410)
     4  conflict, or a precondition that does not hold (409, 412)
     5  unavailable: no server, no lapse, or no answer in time (503)
-    6  "lapse apply --dry-run" has found differences
+    6  "lapse apply --dry-run" has found differences, or "lapse forgotten" a place that may have bytes
 
 "lapse serve" exits with 2 if its flags contradict each other, and with 1 whatever else fails.`
 

@@ -141,7 +141,7 @@ func (s Service) list(ctx context.Context, collection string, first int, order w
 		var reply wire.ListReply
 		_, err = s.request(ctx, s.prefix.Read("list", collection), wire.ListRequest{Limit: limit, Continuation: continuation, Order: order}, &reply)
 		for _, d := range reply.Documents {
-			page = append(page, sink.Document{ID: d.ID, Etag: d.Etag, Ts: d.Ts, ExpiresAt: d.ExpiresAt, Target: d.Target, Clock: cmp.Or(d.Clock, d.Ts), Deadline: d.Deadline, NotAfter: d.NotAfter, Body: d.Document})
+			page = append(page, sink.Document{ID: d.ID, Etag: d.Etag, Ts: d.Ts, ExpiresAt: d.ExpiresAt, Target: d.Target, Clock: cmp.Or(d.Clock, d.Ts), Created: d.Created, Deadline: d.Deadline, NotAfter: d.NotAfter, Body: d.Document})
 		}
 		return page, reply.Continuation, err
 	})

@@ -212,6 +212,9 @@ func read(d redismodel.Document) sink.Document {
 		ID: d.ID, Etag: wire.Etag(h.Etag), Ts: wire.Time(h.Ts), ExpiresAt: d.ExpiresAt, Target: h.Target,
 		Clock: wire.Time(h.Clock().Begin()), Trace: h.Trace, Body: []byte(d.Body), Slides: d.Slides,
 	}
+	if at := wire.Time(h.Created); at != got.Clock {
+		got.Created = at
+	}
 	if h.Absolute != 0 {
 		got.Deadline = (*wire.Time)(&h.Absolute)
 	}

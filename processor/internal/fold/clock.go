@@ -3,6 +3,7 @@ package fold
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -16,6 +17,7 @@ type Asked struct {
 	NotAfter  *wire.Time // the limit of the ttl; nil if there is none
 	Keep      bool       // the clock of the live version
 	Begin     *wire.Time // where the clock begins; nil if the message does not say
+	Created   *wire.Time // when the document was created, before Begin; nil if the message does not say
 	NamesTTL  bool       // the body has a ttl, perhaps null
 }
 
@@ -50,11 +52,17 @@ func (m *Message) readBegin(clocks []string) *Refusal {
 	if r := m.takes(wire.HeaderClock, clocks, beginOps); r != nil || len(clocks) == 0 {
 		return r
 	}
-	at, err := wire.ParseInstant(clocks[0])
-	if err != nil {
+	at, created, err := wire.ParseClock(clocks[0])
+	switch {
+	case err != nil && strings.Contains(clocks[0], ";"):
+		return Refuse(wire.StatusBadRequest, "header %s is %s: behind an instant as in RFC 3339 may be when the document was created, not after that, as in 2026-01-31T18:00:00Z; created=2026-01-31T09:00:00Z.", wire.HeaderClock, wire.Quote(clocks[0]))
+	case err != nil:
 		return Refuse(wire.StatusBadRequest, "header %s is %s: use %s, or an instant as in RFC 3339 that is not after the write's stamp, such as 2026-01-31T18:00:00Z, or leave it out.", wire.HeaderClock, wire.Quote(clocks[0]), wire.ClockKeep)
 	}
 	m.Clock.Begin = &at
+	if created != 0 {
+		m.Clock.Created = &created
+	}
 	return nil
 }
 
@@ -205,6 +213,9 @@ func (m *Message) header(live *Version, config store.Config, at int64) store.Hea
 	}
 	if begin < at {
 		h.Kept = begin
+	}
+	if m.Clock.Created != nil {
+		h.Created = int64(*m.Clock.Created)
 	}
 	var was *store.Header
 	if live != nil {

@@ -60,6 +60,12 @@ func TestG5_MaxLife(t *testing.T) {
 		return nats.Header{wire.HeaderSlide: {"true"}, wire.HeaderIfMatch: {fmt.Sprint(etag)}}
 	}
 	keep := nats.Header{wire.HeaderClock: {"keep"}}
+	from := func(begin, created wire.Time) nats.Header {
+		if created == 0 {
+			return nats.Header{wire.HeaderClock: {begin.String()}}
+		}
+		return nats.Header{wire.HeaderClock: {wire.FormatClock(begin.String(), created.String())}}
+	}
 	type write struct {
 		op     wire.Op
 		at     int64
@@ -87,6 +93,15 @@ func TestG5_MaxLife(t *testing.T) {
 		"after a delete": {`{"defaultTtl":60,"maxLife":100}`, []write{{wire.Upsert, created, nil, `{}`, 70_000}, {wire.Delete, 60_000, nil, ``, 0}, {wire.Upsert, 65_000, nil, `{}`, 125_000}}},
 		"slides": {`{"defaultTtl":60,"maxLife":100,"slideOnRead":0.01}`, []write{
 			{wire.Upsert, created, nil, `{}`, 70_000}, {wire.Touch, 40_000, slide(created), ``, 100_000}, {wire.Touch, 80_000, slide(created), ``, end}, {wire.Touch, 90_000, slide(created), ``, end}}},
+		"created elsewhere": {`{"defaultTtl":60,"maxLife":100}`, []write{
+			{wire.Create, 80_000, from(70_000, created), `{}`, end}, {wire.Touch, 90_000, nil, ``, end}}},
+		"created elsewhere, written once": {`{"defaultTtl":60,"maxLife":100}`, []write{
+			{wire.Create, 60_000, from(created, 0), `{}`, 70_000}, {wire.Upsert, 61_000, from(created, 0), `{}`, 70_000}, {wire.Touch, 65_000, nil, ``, end}}},
+		"created elsewhere, never": {`{"defaultTtl":60,"maxLife":100}`, []write{{wire.Create, 60_000, from(created, 0), `{"ttl":-1}`, end}}},
+		"not created later": {`{"defaultTtl":60,"maxLife":100}`, []write{
+			{wire.Create, created, nil, `{}`, 70_000}, {wire.Upsert, 60_000, from(55_000, 55_000), `{}`, end}}},
+		"not created later, renewed": {`{"defaultTtl":60,"maxLife":100}`, []write{
+			{wire.Create, 50_000, from(40_000, created), `{}`, 100_000}, {wire.Upsert, 60_000, from(55_000, 40_000), `{}`, end}}},
 		"a limit of its own": {`{"defaultTtl":60,"maxLife":100}`, []write{
 			{wire.Upsert, created, nats.Header{wire.HeaderNotAfter: {wire.Time(90_000).String()}}, `{"ttl":60}`, 70_000}, {wire.Touch, 60_000, nil, ``, 90_000}, {wire.Upsert, 80_000, nil, `{"ttl":60}`, end}}},
 	} {

@@ -56,8 +56,16 @@ func (k *Keeper) letGo(before int64) bool {
 
 // goneFrom reports whether a place has nothing left of what had died before an instant.
 func (k *Keeper) goneFrom(place string, before int64) bool {
-	since := k.cleanSince(k.seen)[place]
-	return since >= before || since > k.stirredIn(place) && k.seen.TimeStamp.Add(-k.unnoticed(place)).UnixMilli() >= before
+	return k.goneBefore(place, k.cleanSince(k.seen)[place]) >= before
+}
+
+// goneBefore is the instant before which nothing is left in a place, which is clean since an instant: if nothing has died
+// since then, up to the last look.
+func (k *Keeper) goneBefore(place string, since int64) int64 {
+	if since > k.stirredIn(place) {
+		return max(since, k.seen.TimeStamp.Add(-k.unnoticed(place)).UnixMilli())
+	}
+	return since
 }
 
 // fits reports whether the log has room for a filling: without one its file ends when it has stored as much.
@@ -77,7 +85,7 @@ func (k *Keeper) left(before int64) (all []string) {
 	if k.denied {
 		all = append(all, inRedis)
 	}
-	if k.kept.Events.before(k.seen.TimeStamp.Add(-k.eventsAge).UnixMilli(), k.seen.Created.UnixMilli()) < before && k.seen.Created.UnixMilli() < before {
+	if k.eventsSince(k.seen.TimeStamp) < before && k.seen.Created.UnixMilli() < before {
 		all = append(all, inEvents)
 	}
 	return all

@@ -26,7 +26,9 @@ const unknownAfter = time.Minute
 type Report struct {
 	// Oldest is, by place, for how long at most bytes are kept there of a document that has expired, or
 	// was deleted or overwritten. A place of which this process knows nothing is absent.
-	Oldest    map[string]time.Duration
+	Oldest map[string]time.Duration
+	// Clean is, by place, an instant in Unix milliseconds: nothing is left there of what had died before it.
+	Clean     map[string]int64
 	Snapshots int       // that count; two are wanted
 	Offset    uint64    // of the newest; 0 if there is none
 	Taken     time.Time // the newest; zero if there is none
@@ -72,15 +74,16 @@ func (k *Keeper) report(now time.Time) (r Report) {
 	if k.seen == nil {
 		return r
 	}
-	r.Oldest = make(map[string]time.Duration)
+	r.Oldest, r.Clean = make(map[string]time.Duration), make(map[string]int64)
 	for place, since := range k.cleanSince(k.seen) {
-		r.Oldest[place] = 0
+		r.Oldest[place], r.Clean[place] = 0, k.goneBefore(place, since)
 		if since <= k.stirredIn(place) { // else nothing has died since
 			r.Oldest[place] = max(0, now.Sub(time.UnixMilli(since)))
 		}
 	}
 	if k.Names.Shard == 0 && k.eventsAge > 0 {
-		r.Oldest[inEvents] = now.Sub(time.UnixMilli(k.kept.Events.before(now.Add(-k.eventsAge).UnixMilli(), k.seen.Created.UnixMilli())))
+		r.Clean[inEvents] = k.eventsSince(now)
+		r.Oldest[inEvents] = now.Sub(time.UnixMilli(r.Clean[inEvents]))
 	}
 	r.Snapshots = len(k.generations)
 	for _, g := range k.generations {
@@ -93,6 +96,11 @@ func (k *Keeper) report(now time.Time) (r Report) {
 	return r
 }
 
+// eventsSince is the instant before which no event is left.
+func (k *Keeper) eventsSince(now time.Time) int64 {
+	return k.kept.Events.before(now.Add(-k.eventsAge).UnixMilli(), k.seen.Created.UnixMilli())
+}
+
 // Known is the report for others, nil if the keeper knows nothing yet.
 func (k *Keeper) Known(now time.Time) *wire.Retention {
 	r := k.Report(now)
@@ -101,7 +109,10 @@ func (k *Keeper) Known(now time.Time) *wire.Retention {
 	}
 	known := &wire.Retention{
 		Snapshots: r.Snapshots, Offset: r.Offset, Documents: r.Documents, Bytes: r.Bytes,
-		Oldest: make(map[string]float64), Within: k.within.Seconds(),
+		Oldest: make(map[string]float64), Within: k.within.Seconds(), CleanSince: make(map[string]wire.Time),
+	}
+	for place, since := range r.Clean {
+		known.CleanSince[place] = wire.Time(since)
 	}
 	if !r.Taken.IsZero() {
 		known.Taken = wire.Time(r.Taken.UnixMilli())

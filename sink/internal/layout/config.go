@@ -121,15 +121,14 @@ func (c Config) Configured() ttlrules.Default {
 }
 
 // Live is the header of a version that is written or renewed at an instant, as MaxLife limits it. was is that of the
-// version before, nil if the document had none.
+// version before, nil if the document had none. The document was created when either says so, whichever is sooner, and
+// not after its clock began: no write lengthens its life.
 func (c Config) Live(h Header, was *Header, at int64) Header {
-	created := h.Ts
+	created := h.created()
 	if was != nil {
-		if created = was.Created; created == 0 {
-			created = was.Ts
-		}
+		created = min(created, was.created())
 	}
-	h.SetClock(h.Clock().Within(c.MaxLife, c.Configured(), created, was != nil, at))
+	h.SetClock(h.Clock().Within(c.MaxLife, c.Configured(), created, at))
 	if h.Created = 0; h.Limit != 0 {
 		h.Created = created
 	}

@@ -93,6 +93,15 @@ func (h *Header) SetClock(c ttlrules.Clock) {
 	h.Limit, h.ByDefault, h.Etag = c.Limit, c.ByDefault, c.Seq
 }
 
+// created is when the document was created, as far as its header tells.
+func (h Header) created() int64 {
+	at := min(h.Ts, h.Clock().Begin())
+	if h.Created != 0 {
+		at = min(at, h.Created)
+	}
+	return at
+}
+
 func (h Header) long() bool {
 	return h.Kept != 0 || h.Absolute != 0 || h.NotAfter != 0 || h.Limit != 0 || h.Target != ""
 }

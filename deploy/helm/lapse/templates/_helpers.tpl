@@ -48,6 +48,27 @@ Secret has these keys and no more.
 {{- dict "files" $used | toYaml -}}
 {{- end -}}
 
+{{- define "lapse.image" -}}
+{{- with .Values.image -}}
+image: {{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag }}{{ end }} # the values have the digest
+{{- with .pullPolicy }}
+imagePullPolicy: {{ . }}
+{{- end }}
+{{- end -}}
+{{- end -}}
+
+{{/* The volume of a Secret of lapse.files. */}}
+{{- define "lapse.volume" -}}
+- name: {{ .volume }}
+  secret:
+    secretName: {{ .secret }}
+    defaultMode: 0440
+    items:
+      {{- range $key := .keys | values | uniq | compact | sortAlpha }}
+      - { key: {{ $key | quote }}, path: {{ $key | quote }} }
+      {{- end }}
+{{- end -}}
+
 {{/* The rules of the network policy lead to a namespace, or to any address. */}}
 {{- define "lapse.namespace" -}}
 - namespaceSelector:
