@@ -152,7 +152,7 @@ func (q *querier) ready(ctx context.Context, conditions []entries.Condition) (re
 			ready = append(ready, s)
 		case making != nil:
 		case !s.there:
-			making = notReached(q.collection)
+			making = errReconfigured // it went after the first view, or has not reached a shard yet
 		default:
 			making = indexMade(fmt.Sprintf("the index %s of collection %s is being made: "+
 				"%d of %d documents are done, try again later", wire.Quote(s.pointer), q.collection, s.made, s.documents))
