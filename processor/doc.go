@@ -77,6 +77,19 @@
 //     snapshots with each other, and goes on only where what remains is the whole (shard/verdict.go).
 //     Nobody applies the log over a gap in its middle before a person has decided (streams/gap.go).
 //
+// # Property indexes
+//
+// A collection may declare property indexes. Their entries follow from the bodies of its documents (X1 and X2 in package
+// fold), so nothing of them is in the log, in the events or in a snapshot. The commit that changes a document changes its
+// entries: a write to such a collection reads the stored body, and so does the look-up of the documents that are due. The
+// state has how many entries each index has; where that is not so, the shard is damaged as with the other indexes.
+//
+// An index that is declared while there are documents is made beside all else (shard/making.go): the owner passes the
+// documents in the order of their indexes, some at a time, and commits their entries with the place up to which it has
+// come. A takeover goes on from there. After the load of a snapshot, all indexes are made. What is written or renewed
+// meanwhile gets its entries at once, as it may move past that place. The commit of a configuration without an index, or
+// of a drop, removes its entries.
+//
 // # Another region
 //
 // A region may follow another one, which is the first ([Options].Follow). NATS mirrors the log, the events and the
@@ -90,8 +103,8 @@
 // there ([AnswerRegions]).
 //
 // Types have invariants of their own: R of the recording, E of the verdict, C of the reader, I of the queue and N of the
-// publications (shard), O of the snapshots, T of the retention, A of the progress, K of the collections and W of the
-// warnings (fold), P of the stored shard (sink/store).
+// publications (shard), O of the snapshots, T of the retention, A of the progress, K of the collections, W of the
+// warnings and X of the property indexes (fold), P of the stored shard (sink/store).
 //
 // # A refused shard
 //
@@ -158,5 +171,6 @@
 //	region      servers of NATS and Redis with a JetStream domain of their own, and the processes on them
 //	first       of several regions the one that has the log; the others follow it and have mirrors
 //	lease       which process is to own; see Lease, and package lease
+//	entry       a value of a document and its id, in one of the property indexes of its collection
 //	generation  a dropped collection whose due documents still need their events
 package processor

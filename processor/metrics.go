@@ -75,6 +75,7 @@ var (
 	lagSeconds        = prometheus.NewDesc("lapse_shard_lag_seconds", "Age of the oldest message that was read and is not applied.", nil, nil)
 	backlog           = prometheus.NewDesc("lapse_shard_reap_backlog_seconds", "For how long the document that is due longest has been due.", nil, nil)
 	pausedCollections = prometheus.NewDesc("lapse_collections_paused", "Collections that are paused: what expires in them waits. Only the owner counts them.", nil, nil)
+	indexesMaking     = prometheus.NewDesc("lapse_indexes_making", "Property indexes that are being made. Only the owner counts them.", nil, nil)
 	stuck             = prometheus.NewDesc("lapse_shard_failing", "1 while the shard's steps fail.", nil, nil)
 	messagesRead      = prometheus.NewDesc("lapse_messages_read_total", "Messages of the log that were read since this process took the shard over.", nil, nil)
 	givesWay          = prometheus.NewDesc("lapse_reaping_gives_way", "1 while many documents are reaped that a configuration has made due, as far as reads and writes leave room.", nil, nil)
@@ -84,7 +85,7 @@ var (
 
 // Describe implements [prometheus.Collector].
 func (g gauges) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range append(append(sizeDescs, retention.Descs...), messagesRead, lagMessages, lagSeconds, backlog, pausedCollections, stuck, rebuilding, givesWay, clockLead) {
+	for _, d := range append(append(sizeDescs, retention.Descs...), messagesRead, lagMessages, lagSeconds, backlog, pausedCollections, indexesMaking, stuck, rebuilding, givesWay, clockLead) {
 		c <- d
 	}
 }
@@ -129,6 +130,7 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 	gauge(lagSeconds, since(oldest))
 	gauge(backlog, since(session.status.Due.Load()))
 	gauge(pausedCollections, float64(session.status.Paused.Load()))
+	gauge(indexesMaking, float64(session.status.Making.Load()))
 	gauge(stuck, truth(session.status.Trouble.Load() != nil))
 	gauge(rebuilding, truth(session.status.Rebuild.Load() > 0))
 }

@@ -57,7 +57,7 @@ var (
 
 // forgetProblems drops the problems of a processor that has ended.
 func (p *Processor) forgetProblems() {
-	p.opts.Health.Forget(shard.ProblemLog, shard.ProblemClock, shard.ProblemClockBehind, shard.ProblemTick, shard.ProblemCheckpoints, shard.ProblemShard, problemNATS, problemAppend, problemEvents, problemMapping, problemConfigs,
+	p.opts.Health.Forget(shard.ProblemLog, shard.ProblemClock, shard.ProblemClockBehind, shard.ProblemTick, shard.ProblemCheckpoints, shard.ProblemShard, shard.ProblemIndexes, problemNATS, problemAppend, problemEvents, problemMapping, problemConfigs,
 		problemRedis, problemEviction, problemDenied, problemOverdue, problemSlow, problemBehind, problemReaders, problemConsumer, problemSize, problemLimits, problemLost, problemForget, region.ProblemRegion)
 }
 

@@ -34,8 +34,8 @@ func (o QueryOptions) Dear() bool {
 // QueryPage is a page of a query. The last page has no continuation.
 type QueryPage struct {
 	Documents    []Document
-	Count        int64 // documents of this page, if they were counted
-	Examined     int64 // entries or documents that were examined for this page
+	Count        *int64 // how many documents of this page there are, if they are counted; else nil
+	Examined     int64  // entries or documents that were examined for this page
 	Continuation string
 }
 

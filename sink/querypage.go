@@ -60,7 +60,8 @@ func (q *querier) page(ctx context.Context, from queryPlace) (QueryPage, error) 
 	}
 	page := QueryPage{Documents: q.documents, Examined: int64(q.examined)}
 	if q.count {
-		page.Count = int64(len(q.taken))
+		n := int64(len(q.taken))
+		page.Count = &n
 	}
 	if more {
 		page.Continuation = q.encode(next)

@@ -98,8 +98,8 @@ func (r remote) Leftovers(ctx context.Context) ([]string, error) {
 	return ask(ctx, r.process, "leftovers", func() ([]string, error) { return r.redis.Leftovers(ctx) })
 }
 
-func (r remote) Verify(ctx context.Context, version string, collections []string) error {
-	return tell(ctx, r.process, "verify", func() error { return r.redis.Verify(ctx, version, collections) })
+func (r remote) Verify(ctx context.Context, version string, collections []string, indexes ...store.IndexOf) error {
+	return tell(ctx, r.process, "verify", func() error { return r.redis.Verify(ctx, version, collections, indexes...) })
 }
 
 func (r remote) Take(ctx context.Context, s store.State, version string, rebuild uint64) error {

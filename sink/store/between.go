@@ -56,7 +56,8 @@ type Slice struct {
 type Found struct {
 	IDs       []string
 	Documents []Stored
-	Next      int64 // the lowest score that comes after them in the index; NoScore if none does
+	Next      int64 // the lowest score that comes after them in the index and is a deadline; NoScore if none does
+	More      bool  // others come after them in the index
 }
 
 // Between finds the documents in some slices of the indexes of a collection, in a shard that is at
@@ -95,7 +96,8 @@ func (p *Shard) Between(ctx context.Context, version, collection string, slices 
 			found[i].IDs = append(found[i].IDs, ids.Str(j))
 		}
 		found[i].Next = NoScore
-		if score, ok := one.Score(betweenNext); ok && score != layout.NeverScore {
+		score, ok := one.Score(betweenNext)
+		if found[i].More = ok; ok && score != layout.NeverScore {
 			found[i].Next = score
 		}
 	}

@@ -28,6 +28,7 @@ const (
 	commitFenced    = 0
 	commitOtherType = -1
 	commitLost      = -2
+	commitLostIndex = -3
 )
 
 // Progress is how far the log is applied to a shard after a step.
@@ -52,14 +53,18 @@ type ConfigChange struct {
 
 // Commit applies one step to a shard that is at pr.Version (else ErrFenced), and sets
 // Emptied in the changes. It returns ErrDamaged if Redis does not have what the last commit
-// left. After either error it has applied nothing.
+// left, and ErrFull if the server has no memory left. After each of these errors it has applied nothing.
 func (p *Shard) Commit(ctx context.Context, pr Progress, configs []ConfigChange, changes []CollectionChanges) error {
 	keys := make([]string, 2, 2+3*len(changes))
 	keys[0], keys[1] = p.keys.State(), p.keys.Config()
 	for _, c := range changes {
 		keys = append(keys, p.keys.Docs(c.Collection), p.keys.Inherit(c.Collection), p.keys.Own(c.Collection))
 	}
+	keys = p.byKeys(keys, changes)
 	r, err := p.scripts.Run(ctx, commitScript, keys, commitArgs(pr, configs, changes)...)
+	if redis.HasErrorPrefix(err, "OOM") {
+		err = fmt.Errorf("%w: %w", ErrFull, err)
+	}
 	if err != nil {
 		return fmt.Errorf("commit shard %d: %w", p.id, err)
 	}
@@ -73,6 +78,8 @@ func (p *Shard) Commit(ctx context.Context, pr Progress, configs []ConfigChange,
 		return fmt.Errorf("commit shard %d: %w", p.id, ErrFenced)
 	case commitOtherType:
 		return fmt.Errorf("commit shard %d: %w: key %s is of another type", p.id, ErrForeign, keys[r.Int(commitWhich)-1])
+	case commitLostIndex:
+		return fmt.Errorf("commit shard %d: %w: %s", p.id, ErrDamaged, lostEntries(keys[r.Int(commitWhich)-1]))
 	default: // commitLost
 		what := lostConfigs
 		if n := r.Int(commitWhich); n > 0 {
@@ -98,6 +105,8 @@ func commitArgs(pr Progress, configs []ConfigChange, changes []CollectionChanges
 	if pr.Events != "" {
 		fields = append(fields, eventsField, pr.Events)
 	}
+	makes, made := making(changes)
+	fields = append(fields, makes...)
 	args = append(args, pr.Version, len(fields))
 	args = append(args, fields...)
 	args = append(args, len(changes))
@@ -115,5 +124,5 @@ func commitArgs(pr Progress, configs []ConfigChange, changes []CollectionChanges
 	for _, c := range changes {
 		args = c.appendArgs(args)
 	}
-	return args
+	return appendIndexes(args, changes, made)
 }

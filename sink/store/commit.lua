@@ -1,7 +1,8 @@
 -- Commits one step of a shard: all of it, or nothing if the shard is not in the
 -- state from which the step was computed.
 --
--- KEYS  1 state, 2 config, then per collection: documents, inherit, own
+-- KEYS  1 state, 2 config, then per collection: documents, inherit, own; then the property indexes
+--       that change
 -- ARGV  1 the expected version, 2 how many arguments follow that are pairs of field and value
 --       to set in the state (version, offset, watermark, stamp, rebuild), then the number of
 --       collections n, then n fields of the state that hold the sizes of the collections, then
@@ -12,11 +13,16 @@
 --         and seven lists, each with its length in front:
 --         documents to put (id, value), headers to renew (id, header),
 --         members to add to inherit (score, id), and to own (score, id),
---         ids to remove from the documents, from inherit, from own
+--         ids to remove from the documents, from inherit, from own;
+--       then, if there is something about property indexes: a list of fields to remove from the state,
+--       with its length in front, and per property index:
+--         the field of the state that holds how many entries it has, unlink (1: remove all of them
+--         first), and two lists: entries to add (0, entry), entries to remove
 -- Returns  {1, n, ...} committed, and the n-th collections are empty now;
 --          {0} the shard is at another version; {-1, n} the n-th key is of another type;
 --          {-2, n} the n-th collection, or with 0 the configuration, is not as the last commit
---          left it, or the collection lacks a document whose header is to be renewed. Or an error,
+--          left it, or the collection lacks a document whose header is to be renewed;
+--          {-3, n} the n-th key, a property index, is not as the last commit left it. Or an error,
 --          before anything is written, while the slot is being moved to another master.
 --
 -- Most steps are small. In a small step, making a table or a function costs more than a
@@ -96,6 +102,24 @@ for c = 1, collections do
 	end
 	grows = grows or puts + renews + inherits + owns > 0
 end
+local first_by, last_by, last_argument = 3 + 3 * collections, #KEYS, #ARGV
+if at <= last_argument then
+	at = at + 1 + tonumber(ARGV[at])
+end
+for k = first_by, last_by do
+	local entries = pcall('ZCARD', KEYS[k])
+	if type(entries) ~= 'number' then
+		return {-1, k}
+	end
+	if entries ~= tonumber(call('HGET', state, ARGV[at]) or 0) then
+		return {-3, k}
+	end
+	sizes[k] = entries
+	local adds = tonumber(ARGV[at + 2])
+	grows = grows or adds > 0
+	at = at + 3 + 2 * adds
+	at = at + 1 + tonumber(ARGV[at])
+end
 
 -- While the slot is being moved away, a command fails on a key that does not exist, or that the
 -- script itself has emptied. So this asks for a key that never exists, before anything is written.
@@ -173,6 +197,25 @@ for c = 1, collections do
 		reply[#reply + 1] = c
 	else
 		more_sizes = more_sizes + call('HSET', state, size_field, docs_size .. ' ' .. inherit_size .. ' ' .. own_size)
+	end
+end
+if at <= last_argument then
+	at = on('HDEL', state, at + 1, 1)
+end
+for k = first_by, last_by do
+	local by, field, entries, n = KEYS[k], ARGV[at], sizes[k]
+	if ARGV[at + 1] == '1' then
+		call('UNLINK', by)
+		entries = 0
+	end
+	at, n = on('ZADD', by, at + 3, 2)
+	entries = entries + n
+	at, n = on('ZREM', by, at + 1, 1)
+	entries = entries - n
+	if entries == 0 then
+		call('HDEL', state, field)
+	else
+		call('HSET', state, field, entries)
 	end
 end
 if more_sizes ~= 0 then

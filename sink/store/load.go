@@ -55,6 +55,8 @@ type State struct {
 	Configs map[string]Config
 	// Collections are those that have documents.
 	Collections []string
+	// Making is what of the property indexes is being made, by collection.
+	Making map[string]Making
 }
 
 // Load reads the state. A shard without one has an empty Version. With
@@ -129,9 +131,17 @@ func (p *Shard) parseState(fields map[string]string) (s State, err error) {
 	if s.Rebuild == Clearing {
 		return s, fmt.Errorf("%w: its removal was begun and not ended", ErrDamaged)
 	}
-	for f := range fields {
+	for f, value := range fields {
 		if name, ok := strings.CutPrefix(f, layout.SizePrefix); ok {
 			s.Collections = append(s.Collections, name)
+		}
+		if name, ok := strings.CutPrefix(f, layout.MakingPrefix); ok {
+			if s.Making == nil {
+				s.Making = make(map[string]Making)
+			}
+			if s.Making[name], err = layout.DecodeMaking(value); err != nil {
+				return s, err
+			}
 		}
 	}
 	if n := len(s.Collections); fields["sizes"] != "" && fields["sizes"] != strconv.Itoa(n) || fields["sizes"] == "" && n > 0 {

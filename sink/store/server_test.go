@@ -93,11 +93,11 @@ func TestG9_OutOfMemory(t *testing.T) {
 		"a renewal": {Changes: []store.Change{r.Change("orders", "own", &store.Header{Ts: 2, Etag: 1, TTL: 5}, nil)}},
 	} {
 		c.Collection = "orders"
-		if err := p.Commit(ctx, r.Next(0), nil, []store.CollectionChanges{c}); !redis.HasErrorPrefix(unwrapped(err), "OOM") {
+		if err := p.Commit(ctx, r.Next(0), nil, []store.CollectionChanges{c}); !errors.Is(err, store.ErrFull) {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}
-	if err := p.Commit(ctx, r.Next(0), []store.ConfigChange{{Collection: "more", Config: &store.Config{}}}, nil); !redis.HasErrorPrefix(unwrapped(err), "OOM") {
+	if err := p.Commit(ctx, r.Next(0), []store.ConfigChange{{Collection: "more", Config: &store.Config{}}}, nil); !errors.Is(err, store.ErrFull) {
 		t.Errorf("a configuration: error %v", err)
 	}
 	if diff := cmp.Diff(before, r.Dump()); diff != "" {

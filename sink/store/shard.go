@@ -28,7 +28,7 @@ type Shard struct {
 	clock   *clock // of its server
 }
 
-// Header, Config, Warning, BodyChange and Pause are defined where they are encoded, in sink/internal/layout.
+// Header, Config, Warning, BodyChange, Pause, PropertyIndex and Making are defined where they are encoded, in sink/internal/layout.
 type (
 	// Header is stored in front of a document's body: its timestamp, etag, TTL, target and
 	// traceparent.
@@ -41,6 +41,10 @@ type (
 	BodyChange = layout.BodyChange
 	// Pause is a time in which the property paused was set.
 	Pause = layout.Pause
+	// PropertyIndex is one of the pointers of the property indexes.
+	PropertyIndex = layout.PropertyIndex
+	// Making is how far property indexes are made that were declared when the collection had documents already.
+	Making = layout.Making
 )
 
 // MostPausedChanges is how many changes of defaultTtl and eventBody a paused collection takes.
@@ -96,4 +100,8 @@ const lostConfigs = "configurations are lost"
 
 func lost(collection string) string {
 	return fmt.Sprintf("collection %s does not have the documents or the index that the last commit left", collection)
+}
+
+func lostEntries(key string) string {
+	return fmt.Sprintf("the property index %s does not have the entries that the last commit left", key)
 }

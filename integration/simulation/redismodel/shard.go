@@ -58,7 +58,7 @@ func (s *Server) Leftovers(context.Context) (names []string, err error) {
 }
 
 // Verify verifies that the shard is at a version, and as the last commit left it.
-func (s *Server) Verify(_ context.Context, version string, collections []string) error {
+func (s *Server) Verify(_ context.Context, version string, collections []string, _ ...store.IndexOf) error {
 	if s.state.Version != version {
 		return store.ErrFenced
 	}

@@ -18,6 +18,8 @@ const (
 	AfterCommit      Point = "after the commit"
 	AfterControl     Point = "after the commit of a configuration"
 	AfterDrain       Point = "after a chunk was drained for a configuration"
+	AfterPass        Point = "after documents were read for a property index"
+	AfterMade        Point = "after entries of a property index were made"
 	BeforeFinish     Point = "before what has drained is removed"
 	AfterFinish      Point = "after what had drained was removed"
 	BeforeCheckpoint Point = "before a checkpoint"

@@ -27,16 +27,21 @@ func (s *Collections) Resume(name string, at int64, seq uint64) {
 func (s *Collections) Drop(name string, seq uint64, at int64, due bool) ([]store.ConfigChange, []store.CollectionChanges) {
 	current := s.Config(name)
 	gone := store.ConfigChange{Collection: name}
+	drop := store.CollectionChanges{Collection: name, Drop: store.DropAll}
+	if c := s.all[name]; c != nil {
+		drop = c.withoutIndexes(drop)
+	}
 	if !due {
 		s.Remove(name)
-		return []store.ConfigChange{gone}, []store.CollectionChanges{{Collection: name, Drop: store.DropAll}}
+		return []store.ConfigChange{gone}, []store.CollectionChanges{drop}
 	}
+	drop.Drop = store.DropMoves
 	to := GenerationName(name, seq)
 	closed := store.Config{History: current.History.With(at, seq, ttlrules.Off), Bodies: current.Bodies, Bands: current.Bands,
 		Pauses: current.Pauses}
 	s.Move(name, to, closed)
 	return []store.ConfigChange{gone, {Collection: to, Config: &closed}},
-		[]store.CollectionChanges{{Collection: name, Drop: store.DropMoves}, {Collection: to}}
+		[]store.CollectionChanges{drop, {Collection: to}}
 }
 
 // ToPause are the next configurations of those collections that are not paused, by a message at a log time that pauses
@@ -69,14 +74,21 @@ func (s *Collections) Committed(c store.CollectionChanges, queue *DueQueue) {
 	if c.Emptied {
 		defer s.Emptied(c.Collection)
 	}
-	if len(c.Changes) == 0 {
-		return // a drop
+	place := s.all[c.Collection]
+	if len(c.Changes) > 0 {
+		place = s.Make(c.Collection)
 	}
-	place := s.Make(c.Collection)
+	if place == nil {
+		return // it was dropped
+	}
 	for _, change := range c.Changes {
 		queue.Remove(Key{Collection: c.Collection, ID: change.ID})
 		if change.New != nil {
 			s.Note(place, change.New)
 		}
+	}
+	place.full = !c.Emptied
+	if c.Making != nil {
+		s.setMaking(place, *c.Making)
 	}
 }

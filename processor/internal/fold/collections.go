@@ -38,6 +38,8 @@ type Collections struct {
 	draining       ring
 	unsettled      ring
 	verifying      ring // all of them
+	making         ring // those with property indexes that are being made
+	makes          int  // these indexes
 	Older          map[string][]string
 	paused         int // collections that are paused
 	lacksBeginning bool
@@ -57,6 +59,8 @@ type Collection struct {
 	Name   string
 	Config store.Config
 	stored bool // whether it is configured; else Config is the zero value
+	full   bool // whether it has documents
+	making store.Making
 	// The lowest scores in the indexes, or less, of documents outside the due queue.
 	nextInherit, nextOwn int64
 	nextBands            []int64 // likewise in the bands of the index of those that inherit, from where each begins
@@ -100,6 +104,7 @@ func NewCollections(configs map[string]store.Config, withDocuments []string) *Co
 		draining:  ring{kind: drainingRing},
 		unsettled: ring{kind: unsettledRing},
 		verifying: ring{kind: verifyingRing},
+		making:    ring{kind: makingRing},
 	}
 	s.byDue = dueHeap{visited: &s.visited, of: func(c *Collection) *entry { return &c.due }}
 	s.byWarning = dueHeap{visited: &s.visited, of: func(c *Collection) *entry { return &c.warn }}
@@ -108,6 +113,7 @@ func NewCollections(configs map[string]store.Config, withDocuments []string) *Co
 	}
 	for _, name := range withDocuments {
 		s.LookedUp(s.Make(name), unknown, unknown)
+		s.all[name].full = true
 	}
 	return s
 }
@@ -159,6 +165,7 @@ func (s *Collections) Remove(name string) {
 	s.draining.remove(c)
 	s.unsettled.remove(c)
 	s.verifying.remove(c)
+	s.setMaking(c, store.Making{})
 	if IsGeneration(name) {
 		of := CollectionName(name)
 		s.Older[of] = slices.DeleteFunc(s.Older[of], func(other string) bool { return other == name })
@@ -427,6 +434,7 @@ const (
 	drainingRing = iota
 	unsettledRing
 	verifyingRing
+	makingRing
 	ringCount
 )
 

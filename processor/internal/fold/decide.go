@@ -34,6 +34,9 @@ type Slot struct {
 	Key    Key
 	Stored *store.Header // nil if there is none
 	Now    *Version      // nil if there is none, or no longer
+
+	was     *Version  // the stored one
+	indexed *indexing // nil until the step needs it
 }
 
 // Output is an event or a rejection to be published, and its cause.
@@ -67,6 +70,8 @@ type Catalog interface {
 	AllExist() bool
 	// Nearest is the name of the configured collection that is nearest to one that is not; "" if none is near.
 	Nearest(collection string) string
+	// Making are the slots of a collection whose property indexes are being made.
+	Making(collection string) []int
 	// Unwarned are the warnings of a version that are due by an instant and not published.
 	Unwarned(key Key, clock ttlrules.Clock, by int64) []Warning
 }
@@ -91,6 +96,7 @@ type Decision struct {
 	outputBytes int                     // in the documents of outputs
 	parsed      int                     // bytes that patches have parsed
 	largest     int                     // of these, the bytes of the largest document
+	entries     int                     // of property indexes that messages change
 }
 
 // Limits bound the outputs, beside the rules.
@@ -175,7 +181,11 @@ func (d *Decision) write(m *Message) bool {
 		replaces = m.Seq
 	}
 	d.expireIn(s, config, replaces)
+	indexes := len(config.Indexes) > 0
 	if refused != nil {
+		if indexes && s.Now == nil {
+			d.countEntries(s, m, config)
+		}
 		d.Reject(m, refused)
 		return true
 	}
@@ -187,6 +197,9 @@ func (d *Decision) write(m *Message) bool {
 		next.patch = nil
 	}
 	s.Now = next
+	if indexes {
+		d.countEntries(s, m, config)
+	}
 	if config.Changes && (!m.Slide || tells(live.Header, next.Header, config, at)) {
 		d.changed(m, live, next, config)
 	}
@@ -435,6 +448,7 @@ func (d *Decision) Changes(due []*DueDocument) []store.CollectionChanges {
 			out = append(out, store.CollectionChanges{Collection: s.Key.Collection})
 		}
 		out[i].Changes = append(out[i].Changes, change)
+		d.index(&out[i], s, change)
 	}
 	for _, doc := range due {
 		i := slices.IndexFunc(out, func(c store.CollectionChanges) bool { return c.Collection == doc.Key.Collection })
@@ -443,6 +457,7 @@ func (d *Decision) Changes(due []*DueDocument) []store.CollectionChanges {
 			out = append(out, store.CollectionChanges{Collection: doc.Key.Collection})
 		}
 		out[i].Changes = append(out[i].Changes, store.Change{ID: doc.Key.ID, Old: &doc.Header})
+		d.unindex(&out[i], doc)
 	}
 	return out
 }

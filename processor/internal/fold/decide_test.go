@@ -39,6 +39,8 @@ func (c oneConfig) AllExist() bool { return true }
 
 func (c oneConfig) Nearest(string) string { return "" }
 
+func (c oneConfig) Making(string) []int { return nil }
+
 func (c oneConfig) Unwarned(Key, ttlrules.Clock, int64) []Warning { return nil }
 
 // decideOne decides one message on a document that is stored (or is not), and

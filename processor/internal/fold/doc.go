@@ -14,6 +14,8 @@
 //	target.go    the target of a document that is a message
 //	changed.go   the messages about changes, in collections that publish them
 //	configure.go what follows from configurations and drops
+//	entries.go   the entries of property indexes that a step adds and removes: X1 and X2
+//	making.go    property indexes that are declared, made and removed while there are documents
 //
 // It is pure: no I/O, no clock, no goroutine (TestFoldIsPure). The same messages on the same
 // documents have the same result however they are cut into batches, so a crash may cut them anew

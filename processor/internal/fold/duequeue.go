@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/seed18712806/lapse/sink/entries"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/ttlrules"
 )
@@ -26,12 +27,15 @@ type DueQueue struct {
 type DueDocument struct {
 	Key    Key
 	Header store.Header
-	Body   []byte // nil if its event was published before
+	Body   []byte // nil if it was not read: its event was published before, and nobody else needs it
 	Expiry ttlrules.Expiry
+	// Published reports that its event was published before.
+	Published bool
 	// Resumed is when a pause of the collection has ended that held the event back; 0 if none did.
 	Resumed int64
 	gone    bool // it was taken out of the queue
 	reaped  bool // its event is made; the commit takes it out
+	indexed [][]entries.Value
 }
 
 // dueAt is the instant from which the event is to be published.

@@ -44,7 +44,7 @@ func (d *Decision) Name(messages []*Message) (slots []*Slot, whole map[Key]bool)
 		// So may a warning of it.
 		config := d.catalog.Config(m.Collection)
 		near := last-messages[0].Time >= 1000 || m.Clock.ExpiresAt != nil || m.Clock.Begin != nil || len(config.Warnings) > 0
-		if m.Op == wire.Patch || m.Op == wire.Touch && near {
+		if m.Op == wire.Patch || m.Op == wire.Touch && near || d.isIndexed(m, config) {
 			whole[key] = true
 		}
 	}
@@ -65,6 +65,7 @@ func (d *Decision) last(messages []*Message) int64 {
 func (s *Slot) SetStored(h *store.Header, body []byte) {
 	s.Stored = h
 	s.Now = &Version{Header: *h, Body: body}
+	s.was = s.Now
 }
 
 // FirstAhead is the index of the first message that finds a document expired whose

@@ -73,6 +73,7 @@ func (p *Owner) control(ctx context.Context, m *fold.Message) error {
 		if m.Kind == fold.Drop {
 			w.configs, w.changes = p.collections.Drop(m.Collection, m.Seq, at, due)
 		} else {
+			w.changes = p.collections.Reindex(m.Collection, next)
 			w.configs = p.collections.Reconfigure(m.Collection, next, at)
 		}
 		p.reaper.changed = at

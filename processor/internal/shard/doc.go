@@ -23,6 +23,7 @@
 //	reap.go       adds the documents that are due to a step
 //	pace.go       limits how many a step reaps of those that a configuration has made due
 //	warn.go       publishes the warnings that are due
+//	making.go     makes the property indexes that were declared when there were documents already
 //	settle.go     ends what had to wait until no document of a collection was due
 //
 //	takeover.go   makes the shard this process's, at the start and after every failure

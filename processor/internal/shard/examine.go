@@ -154,7 +154,13 @@ func (e *examiner) verifyAll(ctx context.Context, s store.State) error {
 		return e.store.Verify(ctx, s.Version, nil)
 	}
 	for some := range slices.Chunk(s.Collections, verifyAtOnce) {
-		if err := e.store.Verify(ctx, s.Version, some); err != nil {
+		var indexes []store.IndexOf
+		for _, name := range some {
+			for _, x := range s.Configs[name].Indexes {
+				indexes = append(indexes, store.IndexOf{Collection: name, Slot: x.Slot})
+			}
+		}
+		if err := e.store.Verify(ctx, s.Version, some, indexes...); err != nil {
 			return err
 		}
 	}

@@ -30,7 +30,7 @@ func (a *answers) Leftovers(context.Context) (keys []string, err error) {
 	return keys, nil
 }
 
-func (a *answers) Verify(_ context.Context, version string, collections []string) error {
+func (a *answers) Verify(_ context.Context, version string, collections []string, _ ...store.IndexOf) error {
 	a.verified = append(a.verified, len(collections))
 	switch {
 	case version != a.state.Version:

@@ -231,26 +231,29 @@ func same(t *testing.T, what string, got, want []string) {
 // It fails if the owner goes on after a call that has failed.
 func TestG1_G3_EachFailureIsNoticed(t *testing.T) {
 	for name, s := range stages {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
-			r.idle()
-			if s.begin != nil {
-				s.begin(r)
-			}
-			r.idle()
-			k := 0
-			for wasHit := true; wasHit && k < 100; k++ {
-				s.send(r, k)
-				wasHit = r.fails(k)
-			}
-			t.Logf("%d calls failed, such as %q", r.faults, r.passed)
-			s.ends(t, r, k)
-			for _, m := range r.sent {
-				if r.statusOf(m) == 0 && m.ReplyTo != "" {
-					t.Errorf("message %d, on %s, has no outcome", m.Seq, m.Subject)
-				}
-			}
-		})
+		t.Run(name, s.run)
+	}
+}
+
+// run leads an owner through the stage, once for each call that can fail in it.
+func (s stage) run(t *testing.T) {
+	r := newRig(t)
+	r.idle()
+	if s.begin != nil {
+		s.begin(r)
+	}
+	r.idle()
+	k := 0
+	for wasHit := true; wasHit && k < 100; k++ {
+		s.send(r, k)
+		wasHit = r.fails(k)
+	}
+	t.Logf("%d calls failed, such as %q", r.faults, r.passed)
+	s.ends(t, r, k)
+	for _, m := range r.sent {
+		if r.statusOf(m) == 0 && m.ReplyTo != "" {
+			t.Errorf("message %d, on %s, has no outcome", m.Seq, m.Subject)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
@@ -141,6 +142,7 @@ type lookUpOf struct {
 	cuts        []store.Cut
 	until       int64
 	most, bytes int
+	published   bool // their events were, before
 	whole       bool
 
 	began time.Time
@@ -158,9 +160,11 @@ func (p *Owner) newLookUp(seq uint64, until int64, most, bytes int) *lookUpOf {
 			asked, cuts = append(asked, c), append(cuts, cut)
 		}
 	}
+	indexed := func(c *fold.Collection) bool { return len(c.Config.Indexes) > 0 }
+	published := p.announcer.All(seq, until)
 	return &lookUpOf{
 		store: p.Store, version: p.progress.Version(), asked: asked, cuts: cuts, until: until,
-		most: most, bytes: bytes, whole: !p.announcer.All(seq, until),
+		most: most, bytes: bytes, published: published, whole: !published || slices.ContainsFunc(asked, indexed),
 	}
 }
 
@@ -185,7 +189,7 @@ func (p *Owner) lookedUp(l *lookUpOf) error {
 	for i, f := range l.found {
 		c := l.asked[i]
 		for j, id := range f.IDs {
-			doc := &fold.DueDocument{Key: fold.Key{Collection: c.Name, ID: id}, Header: f.Documents[j].Header}
+			doc := &fold.DueDocument{Key: fold.Key{Collection: c.Name, ID: id}, Header: f.Documents[j].Header, Published: l.published}
 			if l.whole {
 				doc.Body = []byte(f.Documents[j].Body)
 			}

@@ -42,7 +42,7 @@ type lease interface {
 type Store interface {
 	Load(ctx context.Context) (store.State, error)
 	Leftovers(ctx context.Context) ([]string, error)
-	Verify(ctx context.Context, version string, collections []string) error
+	Verify(ctx context.Context, version string, collections []string, indexes ...store.IndexOf) error
 	Take(ctx context.Context, s store.State, version string, rebuild uint64) error
 	Refuse(ctx context.Context, s store.State, version string) error
 	Clock() int64
@@ -127,7 +127,10 @@ type tenure struct {
 type duties struct {
 	settled   time.Time // collections
 	heartbeat time.Time
-	warned    int64 // log time up to which all warnings are published
+	warned    int64         // log time up to which all warnings are published
+	made      time.Time     // when documents were passed for property indexes
+	making    time.Duration // how long that took
+	full      bool          // Redis had no room for their entries
 }
 
 // New makes the owner of a shard, which begins in Run.
@@ -284,9 +287,13 @@ func (p *Owner) runOnce(stop context.Context) (worked bool, err error) {
 		return false, err
 	}
 	if worked || stepped || warned || tidied {
-		return true, nil
+		_, err := p.makeIndexes(ctx, true)
+		return true, err
 	}
-	return p.keep(ctx)
+	if due, err := p.keep(ctx); err != nil || due {
+		return due, err
+	}
+	return p.makeIndexes(ctx, false)
 }
 
 // keep is what the owner does when there is nothing else to do: it asks to be woken when
@@ -333,7 +340,7 @@ func (p *Owner) verify(ctx context.Context, collections []string) error {
 	defer cancel()
 	defer p.Status.Works("waiting for Redis (verify)")()
 	began := time.Now()
-	if err := p.Store.Verify(ctx, p.progress.Version(), collections); err != nil {
+	if err := p.Store.Verify(ctx, p.progress.Version(), collections, p.collections.IndexesOf(collections)...); err != nil {
 		return err
 	}
 	p.tenure.verified = began
@@ -346,6 +353,7 @@ func (p *Owner) judge() {
 	known := p.firstDueKnown()
 	p.Status.FirstDue.Store(known)
 	p.Status.Paused.Store(int64(p.collections.Paused()))
+	p.Status.Making.Store(int64(p.collections.IndexesMade()))
 	switch {
 	case p.firstDue() <= p.progress.CommittedWatermark():
 		p.Status.Due.Store(min(known, p.progress.CommittedWatermark()))

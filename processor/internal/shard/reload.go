@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/sink/store"
 )
@@ -109,11 +110,12 @@ func (l *loader) End(ctx context.Context, version string, rebuild uint64) (s sto
 	}
 	at := store.Progress{Version: l.version, Offset: m.Offset, Watermark: m.Watermark, Stamp: m.Stamp, Rebuild: store.Clearing, Configured: m.Configured}
 	var configs []store.ConfigChange
+	var changes []store.CollectionChanges
 	// commit brings the configurations so far. Until the last one, the state says that the load has not ended.
 	commit := func(next string) error {
 		at.Next = next
-		err := l.store.Commit(ctx, at, configs, nil)
-		at.Version, configs = next, configs[:0]
+		err := l.store.Commit(ctx, at, configs, changes)
+		at.Version, configs, changes = next, configs[:0], changes[:0]
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Configs)) {
@@ -128,6 +130,15 @@ func (l *loader) End(ctx context.Context, version string, rebuild uint64) (s sto
 		}
 		s.Configs[name] = c
 		configs = append(configs, store.ConfigChange{Collection: name, Config: &c})
+		// A snapshot has no entries of property indexes: they are made again.
+		if _, full := slices.BinarySearch(s.Collections, name); full && len(c.Indexes) > 0 {
+			m := fold.BeginMaking(c)
+			if s.Making == nil {
+				s.Making = make(map[string]store.Making)
+			}
+			s.Making[name] = m
+			changes = append(changes, store.CollectionChanges{Collection: name, Making: &m})
+		}
 	}
 	at.Rebuild = rebuild
 	return s, commit(version)

@@ -74,6 +74,9 @@ func (p *Owner) rest() time.Duration {
 	if p.tenure.recording != nil {
 		rest = min(rest, p.tenure.recording.Wait(time.Now()))
 	}
+	if p.collections != nil && p.collections.IndexesMade() > 0 {
+		rest = min(rest, max(p.makeIn(), time.Millisecond))
+	}
 	return rest
 }
 
@@ -130,6 +133,7 @@ func (p *Owner) load(stop context.Context) error {
 	}
 	p.progress.Resume(s, s.Version, s.Rebuild)
 	p.collections = p.collections.Anew(s.Configs, s.Collections)
+	p.collections.ResumeMaking(s.Making)
 	p.warnFrom()
 	p.Logger.Info("the shard was loaded from a snapshot", slog.Uint64("generation", t.loads.Generation), slog.Uint64("offset", s.Offset),
 		slog.Uint64("documents", t.loader.Documents), slog.Duration("took", time.Since(t.loader.Began)))

@@ -28,11 +28,11 @@ func (f *faulty) Leftovers(ctx context.Context) ([]string, error) {
 	return f.Shard.Leftovers(ctx)
 }
 
-func (f *faulty) Verify(ctx context.Context, version string, collections []string) error {
+func (f *faulty) Verify(ctx context.Context, version string, collections []string, indexes ...store.IndexOf) error {
 	if err := f.r.pass("verify"); err != nil {
 		return err
 	}
-	return f.Shard.Verify(ctx, version, collections)
+	return f.Shard.Verify(ctx, version, collections, indexes...)
 }
 
 func (f *faulty) Copy(ctx context.Context, version string, collections []string, at store.CopyPlace, documents, bytes int) (store.Copied, error) {

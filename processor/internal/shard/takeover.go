@@ -254,6 +254,7 @@ func (p *Owner) goOn(stored store.State, version string, rebuild uint64) {
 	older := !p.tenure.everTaken || stored.Offset < p.pending.Base || p.Queue.Truncated() != nil
 	p.progress.Resume(stored, version, rebuild)
 	p.collections = fold.NewCollections(stored.Configs, stored.Collections)
+	p.collections.ResumeMaking(stored.Making)
 	p.warnFrom()
 	p.due.Set(nil)
 	if older {
@@ -273,5 +274,6 @@ func (p *Owner) goOn(stored store.State, version string, rebuild uint64) {
 	p.Status.Rebuild.Store(rebuild)
 	p.Status.Applied.Store(stored.Offset)
 	p.Status.Configured.Store(stored.Configured)
+	p.Status.Making.Store(int64(p.collections.IndexesMade()))
 	p.Status.Owned.Store(true)
 }
