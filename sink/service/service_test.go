@@ -524,7 +524,7 @@ func TestItIsAMicroService(t *testing.T) {
 		if diff := cmp.Diff(all, subjects) + cmp.Diff(all, counted); diff != "" {
 			t.Errorf("subjects (-want +got):\n%s", diff)
 		}
-		if usage[0] != "acme.read.get.<collection>.<id>" || usage[5] != "acme.read.collections" {
+		if usage[0] != "acme.read.get.<collection>.<id>" || usage[6] != "acme.read.collections" {
 			t.Errorf("usage %q", usage)
 		}
 	}
