@@ -115,8 +115,8 @@ type reply struct {
 	from, upTo wire.Time // when it was asked, and when it had come
 }
 
-// judge compares the answer of a query with the candidates. changed has the versions of the documents that were written
-// meanwhile, by id: those are not among the candidates.
+// judge compares the answer of a query with the candidates. changed has the versions of the documents that were
+// written meanwhile, by id: those are not among the candidates.
 func (p plain) judge(got reply, all map[string]*candidate, changed map[string][]*candidate) error {
 	must, may := 0, 0 // documents that the query must and may count
 	returned := map[string]int{}
@@ -140,7 +140,8 @@ func (p plain) judge(got reply, all map[string]*candidate, changed map[string][]
 		}
 		may++
 		// A limit of within counts from the first page on.
-		if soon := p.within != 0 && *c.ExpiresAt > got.from+wire.Time(p.within.Milliseconds()); soon || !c.liveAt(got.upTo) {
+		later := p.within != 0 && *c.ExpiresAt > got.from+wire.Time(p.within.Milliseconds())
+		if later || !c.liveAt(got.upTo) {
 			continue
 		}
 		must++
@@ -158,11 +159,14 @@ func (p plain) judge(got reply, all map[string]*candidate, changed map[string][]
 }
 
 // version finds the version of a document that a query returned.
-func (p plain) version(d sink.Document, got reply, all map[string]*candidate, changed map[string][]*candidate) (*candidate, error) {
+func (p plain) version(
+	d sink.Document, got reply, all map[string]*candidate, changed map[string][]*candidate,
+) (*candidate, error) {
 	versions := changed[d.ID]
 	if c := all[d.ID]; c != nil {
 		if d.Etag != c.Etag || !sameTime(d.ExpiresAt, c.ExpiresAt) {
-			return nil, fmt.Errorf("%q is version %s until %v, want %s until %v", d.ID, d.Etag, d.ExpiresAt, c.Etag, c.ExpiresAt)
+			return nil, fmt.Errorf("%q is version %s until %v, want %s until %v",
+				d.ID, d.Etag, d.ExpiresAt, c.Etag, c.ExpiresAt)
 		}
 		versions = []*candidate{c}
 	}

@@ -24,7 +24,8 @@ var (
 		``, `a`, `ab`, `abc`, `b`, `B`, `é`, `a\u0000`, `a\u0001`, `a\u0000b`, `10`, `2`, `\ud83d\ude00`, `\u0061b`,
 		strings.Repeat("y", 255), strings.Repeat("y", 256), strings.Repeat("é", 128),
 	}
-	queryNumbers = []string{"-1e300", "-2", "-1.5", "-0", "0", "0.0", "1", "1.0", "1e0", "2", "10", "100", "1e300", "1e400", "-5e-324"}
+	queryNumbers = []string{"-1e300", "-2", "-1.5", "-0", "0", "0.0", "1", "1.0", "1e0", "2", "10", "100", "1e300",
+		"1e400", "-5e-324"}
 	// those that a condition may have
 	queryAskedTexts   = append(slices.Clone(queryTexts[:15]), `ac`, `\u0000`, `\u0001`, `c`)
 	queryAskedNumbers = append(slices.Clone(queryNumbers[:13]), "1.25", "-1e-5", "9007199254740993")
@@ -110,7 +111,8 @@ func randomWrite(r *rand.Rand, p wire.Prefix, collection string, ids []string) *
 	id := pick(r, ids)
 	msg := &nats.Msg{Header: nats.Header{}}
 	op := pick(r, []wire.Op{
-		wire.Upsert, wire.Upsert, wire.Upsert, wire.Upsert, wire.Create, wire.Create, wire.Replace, wire.Patch, wire.Patch, wire.Touch, wire.Delete,
+		wire.Upsert, wire.Upsert, wire.Upsert, wire.Upsert, wire.Create, wire.Create, wire.Replace,
+		wire.Patch, wire.Patch, wire.Touch, wire.Delete,
 	})
 	if op != wire.Touch && op != wire.Delete {
 		msg.Data = []byte(randomBody(r))
@@ -189,7 +191,8 @@ func (q query) options() (sink.QueryOptions, error) {
 	}
 	order, err := entries.ParseOrder(q.order)
 	return sink.QueryOptions{
-		Limit: q.limit, MaxBytes: q.maxBytes, Where: conditions, Order: order, Until: q.until, Within: q.within, Count: q.count, Scan: q.scan,
+		Limit: q.limit, MaxBytes: q.maxBytes, Where: conditions, Order: order, Until: q.until,
+		Within: q.within, Count: q.count, Scan: q.scan,
 	}, err
 }
 
@@ -227,8 +230,8 @@ func randomCondition(r *rand.Rand) string {
 // randomQuery makes a query of a collection with some indexes, which mostly serve it.
 func randomQuery(r *rand.Rand, indexes []string) query {
 	q := query{
-		where: map[string]string{}, count: chance(r, 15), limit: pick(r, []int{0, 1, 2, 3, 7, 20, 1000}), bare: chance(r, 30),
-		maxBytes: pick(r, []int{0, 0, 0, 1, 100, 3000}), scan: chance(r, 20),
+		where: map[string]string{}, count: chance(r, 15), limit: pick(r, []int{0, 1, 2, 3, 7, 20, 1000}),
+		bare: chance(r, 30), maxBytes: pick(r, []int{0, 0, 0, 1, 100, 3000}), scan: chance(r, 20),
 	}
 	pointer := func() string {
 		if len(indexes) > 0 && chance(r, 75) {
