@@ -123,13 +123,20 @@ var makingStages = map[string]stage{
 			tenDocuments(r, 0)
 			r.send(at(0), prefix.Config("c"), indexed(`"/b"`))
 			tenDocuments(r, 1)
+			r.write(at(1), "dies", `{"b":1,"ttl":5}`) // its event is published before the checkpoint
+			r.passTime(at(2))
+			r.send(at(3), prefix.Config("other"), `{}`) // steps of their own: what is due is looked up between them
+			r.send(at(4), prefix.Config("other"), `{}`)
 		},
 		send: func(r *rig, k int) {
 			r.idleUnharmed()
 			r.checkpoint()
 			r.wipe()
 		},
-		ends: func(t *testing.T, r *rig, n int) { r.indexesMade(t) },
+		ends: func(t *testing.T, r *rig, n int) {
+			r.indexesMade(t)
+			same(t, "events", r.expired(), []string{"dies"})
+		},
 	},
 	"Redis is emptied, and the shard with its indexes is loaded from a snapshot": {
 		begin: func(r *rig) {
