@@ -187,7 +187,7 @@ func (r *rig) wantQuery(opts sink.QueryOptions, now int64) {
 		if len(page.Documents) > 0 {
 			r.T.Errorf("%s: a count returns documents", show(opts))
 		}
-		counted += page.Count
+		counted += *page.Count
 	})
 	if counted != int64(len(want)) {
 		r.T.Errorf("%s: counted %d, want %d", show(opts), counted, len(want))

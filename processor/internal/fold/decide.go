@@ -35,7 +35,7 @@ type Slot struct {
 	Stored *store.Header // nil if there is none
 	Now    *Version      // nil if there is none, or no longer
 
-	body    []byte    // the stored one; nil if it was not read
+	was     *Version  // the stored one
 	indexed *indexing // nil until the step needs it
 }
 

@@ -48,10 +48,18 @@ type indexing struct {
 	total int // how many entries the step changes of the document, at most
 }
 
+// body is the stored body; nil if there is none, or it was not read.
+func (s *Slot) body() []byte {
+	if s.was == nil {
+		return nil
+	}
+	return s.was.Body
+}
+
 // indexing is made when the step needs it first; the stored body was read by then.
 func (s *Slot) indexing(config store.Config) *indexing {
 	if s.indexed == nil {
-		were := valuesOf(s.body, config)
+		were := valuesOf(s.body(), config)
 		s.indexed = &indexing{were: were, bound: count(were)}
 	}
 	return s.indexed
@@ -90,7 +98,7 @@ func (d *Decision) index(c *store.CollectionChanges, s *Slot, change store.Chang
 		return
 	}
 	making := d.catalog.Making(c.Collection)
-	unchanged := bytes.Equal(change.Body, s.body)
+	unchanged := bytes.Equal(change.Body, s.body())
 	if change.New != nil && (change.Body == nil || unchanged && len(making) == 0) {
 		return
 	}

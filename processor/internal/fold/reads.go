@@ -63,8 +63,9 @@ func (d *Decision) last(messages []*Message) int64 {
 
 // SetStored notes the stored version of a document. body is nil if it was not read.
 func (s *Slot) SetStored(h *store.Header, body []byte) {
-	s.Stored, s.body = h, body
+	s.Stored = h
 	s.Now = &Version{Header: *h, Body: body}
+	s.was = s.Now
 }
 
 // FirstAhead is the index of the first message that finds a document expired whose
