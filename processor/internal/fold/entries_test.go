@@ -106,10 +106,21 @@ func (x *indexed) commit(configs []store.ConfigChange, changes []store.Collectio
 	x.check()
 }
 
-func (x *indexed) message(subject, body string) *Message {
+func (x *indexed) message(subject, body string, header map[string][]string) *Message {
 	x.seq++
-	m := decoder.Decode(subject, nil, []byte(body), Position{Seq: x.seq, Time: x.now})
-	return m
+	return decoder.Decode(subject, header, []byte(body), Position{Seq: x.seq, Time: x.now})
+}
+
+// drawHeader draws what a write asks of the clock: it may move the document back in the order of the index by time.
+func (x *indexed) drawHeader() map[string][]string {
+	at := func(ms int64) []string { return []string{wire.Time(x.now + ms).String()} }
+	switch rapid.IntRange(0, 4).Draw(x.t, "clock") {
+	case 0:
+		return map[string][]string{wire.HeaderExpiresAt: at(rapid.SampledFrom([]int64{1, 500, 9000}).Draw(x.t, "expires"))}
+	case 1:
+		return map[string][]string{wire.HeaderClock: at(-rapid.SampledFrom([]int64{1, 100, 700}).Draw(x.t, "begins"))}
+	}
+	return nil
 }
 
 // drawBody draws a document with values at /a and /b.
@@ -129,7 +140,7 @@ func (x *indexed) write() {
 		if op.HasBody() {
 			body = drawBody(x.t)
 		}
-		messages = append(messages, x.message(wire.DefaultPrefix.Write(op, "c", rapid.SampledFrom([]string{"1", "2", "3", "é"}).Draw(x.t, "id")), body))
+		messages = append(messages, x.message(wire.DefaultPrefix.Write(op, "c", rapid.SampledFrom([]string{"1", "2", "3", "é"}).Draw(x.t, "id")), body, x.drawHeader()))
 	}
 	d := New(testLimits, x.collections, x.now)
 	read := func(slots []*Slot, whole map[Key]bool) {
@@ -188,7 +199,8 @@ func (x *indexed) configure() {
 		return
 	}
 	pointers := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{`"/a"`, `"/b/c"`, `"/a/0"`}), 0, 3, rapid.ID).Draw(x.t, "pointers")
-	m := x.message(wire.DefaultPrefix.Config("c"), `{"defaultTtl":5,"indexes":[`+strings.Join(pointers, ",")+`]}`)
+	m := x.message(wire.DefaultPrefix.Config("c"), fmt.Sprintf(`{"defaultTtl":5,"maxLife":%s,"indexes":[%s]}`,
+		rapid.SampledFrom([]string{"null", "9"}).Draw(x.t, "maxLife"), strings.Join(pointers, ",")), nil)
 	if m.Rejected != nil {
 		x.t.Fatal(m.Rejected.Text)
 	}
@@ -238,8 +250,8 @@ func (x *indexed) pass() {
 // TestEntriesFollowFromTheDocuments: whatever happens to documents and to the configuration, an index that is not being
 // made has exactly the entries of the documents, and one that is being made no other (X1, X2). Making comes to an end.
 //
-// Goes red if a write is applied without the stored body, if a touch does not add the entries of a document that it moves
-// past the place of a making, or if a removal leaves an entry.
+// Goes red if a write is applied without the stored body, if a touch does not add the entries of a document that it
+// moves past the place of a making, or if a removal leaves an entry.
 func TestEntriesFollowFromTheDocuments(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x := &indexed{t: t, collections: NewCollections(nil, nil), docs: map[string]store.Stored{}, entries: map[int]map[string]bool{}, seq: 1, now: 1000}
@@ -280,8 +292,33 @@ func (x *indexed) takeOver() {
 	}
 }
 
-// TestG9_EntriesOfAStepAreBounded: a step ends once it changes so many entries, also where patches change the documents,
-// and where documents with many entries are due together.
+// TestATouchWhileIndexesAreMade: a touch may move a document behind the place up to which documents were passed: one
+// whose limit goes with maxLife comes to the index of those that inherit. It gets its entries with the touch.
+func TestATouchWhileIndexesAreMade(t *testing.T) {
+	s := NewCollections(map[string]store.Config{"c": store.Config{History: ttlrules.History{}.With(0, 1, 60), Etag: 1}.WithIndexes([]string{"/a"})}, []string{"c"})
+	s.ResumeMaking(map[string]store.Making{"c": {Slots: []int{0}, Index: ttlrules.ByOwn}})
+	m := decoder.Decode(wire.DefaultPrefix.Write(wire.Touch, "c", "x"), nil, nil, Position{Seq: 9, Time: 2000})
+	d := New(testLimits, s, 1000)
+	slots, whole := d.Name([]*Message{m})
+	if len(slots) != 1 || !whole[slots[0].Key] {
+		t.Fatal("the document is not read whole")
+	}
+	slots[0].SetStored(&store.Header{Ts: 1000, Etag: 1, TTL: 60, ByDefault: true, Limit: 90_000, Created: 1000}, []byte(`{"a":1}`))
+	if !d.Apply(m) {
+		t.Fatal("the touch has to wait")
+	}
+	want := []store.IndexChanges{{Slot: 0, Add: []string{entries.Member(entries.Value{Kind: entries.Number, Number: 1}, "x")}}}
+	changes := d.Changes(nil)
+	if diff := cmp.Diff(want, changes[0].Indexes); diff != "" {
+		t.Errorf("the touch changes the entries:\n%s", diff)
+	}
+	if in, _ := changes[0].Changes[0].New.Index(); in != ttlrules.ByInherit {
+		t.Errorf("the document comes to index %v", in)
+	}
+}
+
+// TestG9_EntriesOfAStepAreBounded: a step ends once it changes so many entries, also where patches change the
+// documents, and where documents with many entries are due together.
 func TestG9_EntriesOfAStepAreBounded(t *testing.T) {
 	config := store.Config{History: ttlrules.History{}.With(0, 1, 5)}.WithIndexes([]string{"/a"})
 	body := `{"a":[` + strings.TrimSuffix(strings.Repeat("%d,", entries.MaxElements), ",") + `]}`

@@ -21,8 +21,8 @@ func passes(t *testing.T, n int) {
 	t.Cleanup(func() { passedAtOnce = before })
 }
 
-// indexesMade checks that nothing is being made, that each property index of c has exactly the entries of the documents,
-// and that Redis has no other entries.
+// indexesMade checks that nothing is being made, that each property index of c has exactly the entries of the
+// documents, and that Redis has no other entries.
 func (r *rig) indexesMade(t *testing.T) {
 	t.Helper()
 	state := r.state()
@@ -123,13 +123,20 @@ var makingStages = map[string]stage{
 			tenDocuments(r, 0)
 			r.send(at(0), prefix.Config("c"), indexed(`"/b"`))
 			tenDocuments(r, 1)
+			r.write(at(1), "dies", `{"b":1,"ttl":5}`) // its event is published before the checkpoint
+			r.passTime(at(2))
+			r.send(at(3), prefix.Config("other"), `{}`) // steps of their own: what is due is looked up between them
+			r.send(at(4), prefix.Config("other"), `{}`)
 		},
 		send: func(r *rig, k int) {
 			r.idleUnharmed()
 			r.checkpoint()
 			r.wipe()
 		},
-		ends: func(t *testing.T, r *rig, n int) { r.indexesMade(t) },
+		ends: func(t *testing.T, r *rig, n int) {
+			r.indexesMade(t)
+			same(t, "events", r.expired(), []string{"dies"})
+		},
 	},
 	"Redis is emptied, and the shard with its indexes is loaded from a snapshot": {
 		begin: func(r *rig) {
@@ -151,8 +158,8 @@ var makingStages = map[string]stage{
 	},
 }
 
-// TestG1_MakingFailsAnywhere fails each call of Redis once, and each point that the owner passes, while property indexes
-// are made and removed. In the end each has exactly the entries of the documents.
+// TestG1_MakingFailsAnywhere fails each call of Redis once, and each point that the owner passes, while property
+// indexes are made and removed. In the end each has exactly the entries of the documents.
 //
 // It fails if a commit moves the place of a making without its entries, or if a load leaves nothing to be made.
 func TestG1_MakingFailsAnywhere(t *testing.T) {
@@ -198,8 +205,8 @@ func TestMakingGoesOnAfterATakeover(t *testing.T) {
 	r.indexesMade(t)
 }
 
-// TestG9_MakingWaitsForRoom: while Redis is full, property indexes wait, and the owner keeps the shard. It tells why, and
-// goes on when there is room.
+// TestG9_MakingWaitsForRoom: while Redis is full, property indexes wait, and the owner keeps the shard. It tells why,
+// and goes on when there is room.
 func TestG9_MakingWaitsForRoom(t *testing.T) {
 	passes(t, 2)
 	r := newRig(t)
