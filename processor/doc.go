@@ -79,16 +79,17 @@
 //
 // # Property indexes
 //
-// A collection may declare property indexes. Their entries follow from the bodies of its documents (X1 and X2 in package
-// fold), so nothing of them is in the log, in the events or in a snapshot. The commit that changes a document changes its
-// entries: a write to such a collection reads the stored body, and so does the look-up of the documents that are due. The
-// state has how many entries each index has; where that is not so, the shard is damaged as with the other indexes.
+// A collection may declare property indexes. Their entries follow from the bodies of its documents (X1 and X2 in
+// package fold), so nothing of them is in the log, in the events or in a snapshot. The commit that changes a document
+// changes its entries: a write to such a collection reads the stored body, and so does the look-up of the documents
+// that are due. The state has how many entries each index has; where that is not so, the shard is damaged as with the
+// other indexes.
 //
 // An index that is declared while there are documents is made beside all else (shard/making.go): the owner passes the
 // documents in the order of their indexes, some at a time, and commits their entries with the place up to which it has
 // come. A takeover goes on from there. After the load of a snapshot, all indexes are made. What is written or renewed
-// meanwhile gets its entries at once, as it may move past that place. The commit of a configuration without an index, or
-// of a drop, removes its entries.
+// meanwhile gets its entries at once, as it may move past that place. The commit of a configuration without an index,
+// or of a drop, removes its entries.
 //
 // # Another region
 //

@@ -13,8 +13,8 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// indexesAgree returns an error unless nothing is being made, and each index of collection c, by its slot, has in all shards
-// exactly the entries of the documents that are stored. No other index has any.
+// indexesAgree returns an error unless nothing is being made, and each index of collection c, by its slot, has in all
+// shards exactly the entries of the documents that are stored. No other index has any.
 func (r *rig) indexesAgree(pointers ...string) error {
 	ctx := r.t.Context()
 	found := 0
@@ -60,7 +60,8 @@ func (r *rig) indexesAgree(pointers ...string) error {
 }
 
 // TestG7_IndexesAreMade: of one shard and of four, on both servers, property indexes are made of the documents that are
-// there, follow every change and expiry, and are made again after Redis was emptied. While they are made, processes die.
+// there, follow every change and expiry, and are made again after Redis was emptied. While they are made, processes
+// die.
 //
 // It fails if an index lacks an entry, or has one of a document that is gone.
 func TestG7_IndexesAreMade(t *testing.T) {

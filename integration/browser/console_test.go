@@ -23,7 +23,7 @@ func TestConsole(t *testing.T) {
 	t.Run("beside", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T){
 			"documents": r.documents, "expiry": r.expiry, "conflict": r.conflict, "hostile": r.hostile,
-			"overview": r.overview, "many": r.many, "configure": r.configure, "drop": r.drop, "live": r.live,
+			"overview": r.overview, "many": r.many, "queries": r.queries, "configure": r.configure, "drop": r.drop, "live": r.live,
 			"keyboard": r.keyboard, "plain": r.plain, "signIn": r.signIn, "demo": r.demo,
 			"changes": r.changes, "leave": r.leave, "consumers": r.consumers,
 		} {

@@ -26,8 +26,8 @@ const (
 type IndexChanges struct {
 	Slot   int
 	Unlink bool // first removes all entries
-	// Add and Remove are entries, as package entries writes them; none is in both. An entry to add may be there already, and
-	// one to remove may be missing: see [Making].
+	// Add and Remove are entries, as package entries writes them; none is in both. An entry to add may be there
+	// already, and one to remove may be missing: see [Making].
 	Add, Remove []string
 }
 
@@ -37,7 +37,8 @@ type CollectionChanges struct {
 	Drop       Drop
 	Changes    []Change
 	Indexes    []IndexChanges // each slot once; a drop does not remove them by itself
-	// Making is what of the property indexes is being made after the step, nothing if it has no slots; nil if that stays.
+	// Making is what of the property indexes is being made after the step, nothing if it has no slots; nil if that
+	// stays.
 	Making *Making
 
 	// Emptied is set by Commit: the collection now has no documents.
@@ -104,7 +105,8 @@ func (p *Shard) byKeys(keys []string, changes []CollectionChanges) []string {
 	return keys
 }
 
-// making splits what is being made after a step into fields of the state to set, with their values, and fields to remove.
+// making splits what is being made after a step into fields of the state to set, with their values, and fields to
+// remove.
 func making(changes []CollectionChanges) (set, remove []any) {
 	for _, c := range changes {
 		switch field := layout.MakingPrefix + c.Collection; {

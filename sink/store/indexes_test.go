@@ -199,8 +199,8 @@ func TestDamagedEntries(t *testing.T) {
 	})
 }
 
-// TestG9_EntriesOutOfMemory: a Redis that is full accepts a step that only removes entries, with their documents or with
-// the whole index, and refuses one that adds some.
+// TestG9_EntriesOutOfMemory: a Redis that is full accepts a step that only removes entries, with their documents or
+// with the whole index, and refuses one that adds some.
 func TestG9_EntriesOutOfMemory(t *testing.T) {
 	server := redistest.Start(t)
 	r := newRig(t, server, 1, far)

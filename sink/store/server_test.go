@@ -131,14 +131,6 @@ func TestG9_OutOfMemory(t *testing.T) {
 	r.Configure("orders", nil) // a drop
 }
 
-// unwrapped is the error with which Redis answered.
-func unwrapped(err error) error {
-	for errors.Unwrap(err) != nil {
-		err = errors.Unwrap(err)
-	}
-	return err
-}
-
 // TestMemory compares the memory for documents, indexes and state with that for SET with PX, one
 // key for each document.
 func TestMemory(t *testing.T) {

@@ -28,7 +28,8 @@ type Shard struct {
 	clock   *clock // of its server
 }
 
-// Header, Config, Warning, BodyChange, Pause, PropertyIndex and Making are defined where they are encoded, in sink/internal/layout.
+// Header, Config, Warning, BodyChange, Pause, PropertyIndex and Making are defined where they are encoded, in
+// sink/internal/layout.
 type (
 	// Header is stored in front of a document's body: its timestamp, etag, TTL, target and
 	// traceparent.

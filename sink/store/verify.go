@@ -35,9 +35,9 @@ type IndexOf struct {
 	Slot       int
 }
 
-// Verify returns ErrFenced unless the shard is at the version, ErrDamaged if a
-// collection does not have the documents or the index that the last commit left, or one of the property indexes does not
-// have its entries, and ErrForeign if one of their keys is of another type.
+// Verify returns ErrFenced unless the shard is at the version, ErrDamaged if a collection does not have the documents
+// or the index that the last commit left, or one of the property indexes does not have its entries, and ErrForeign if
+// one of their keys is of another type.
 func (p *Shard) Verify(ctx context.Context, version string, collections []string, indexes ...IndexOf) error {
 	keys := []string{p.keys.State(), p.keys.Config()}
 	args := make([]any, 1, 1+len(collections)+len(indexes))

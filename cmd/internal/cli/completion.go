@@ -50,6 +50,7 @@ type completion struct {
 type completionFlag struct {
 	name, short, help string
 	value             bool     // it takes a value
+	repeats           bool     // it may be given several times
 	files             bool     // the value is a file or a directory
 	words             []string // the values, if it has a fixed set
 }
@@ -69,7 +70,7 @@ func completions(app *kong.Node) (all []completion) {
 		}
 		for _, group := range node.AllFlags(true) {
 			for _, flag := range group {
-				f := completionFlag{name: flag.Name, help: flag.Help, value: !flag.IsBool(), words: enum(flag.Value)}
+				f := completionFlag{name: flag.Name, help: flag.Help, value: !flag.IsBool(), repeats: flag.IsSlice(), words: enum(flag.Value)}
 				f.files = flag.PlaceHolder == "FILE" || flag.PlaceHolder == "DIR"
 				if flag.Short != 0 {
 					f.short = string(flag.Short)
@@ -201,6 +202,9 @@ _lapse() {
 			for _, name := range f.dashed() {
 				if f.value && strings.HasPrefix(name, "--") {
 					name += "="
+				}
+				if f.repeats {
+					name = "*" + name
 				}
 				fmt.Fprintf(&b, " \\\n            '%s[%s]%s'", name, text.Replace(f.help), value)
 			}

@@ -38,10 +38,10 @@ func tells(live, next store.Header, config store.Config, at int64) bool {
 	return !expires || live.Clock().Begin()/length < at/length
 }
 
-// Full reports whether the step has to end: its outputs have so many bytes, or its patches have parsed so many
-// beside one document. A patch and a touch are short, and their documents are not. All patches of the one
-// document that is largest are merged in a step, as they parse it once. Or it changes so many entries of property indexes.
-// The next message finds a new band in the configuration.
+// Full reports whether the step has to end: its outputs have so many bytes, or its patches have parsed so many beside
+// one document. A patch and a touch are short, and their documents are not. All patches of the one document that is
+// largest are merged in a step, as they parse it once. Or it changes so many entries of property indexes. The next
+// message finds a new band in the configuration.
 func (d *Decision) Full() bool {
 	return d.outputBytes >= BatchBytes || d.parsed-d.largest >= parseBytes || d.entries >= entriesAtOnce || d.banded != nil
 }

@@ -1,9 +1,9 @@
 package fold
 
-// Reap returns the documents of the queue that are due at an instant and can be reaped
-// beside this decision: not those that its messages name, and not those that are being reaped. held reports that there are
-// others, for which readers are not known to have reached the deadline: the owner has to
-// commit the log time first. A step removes no more entries of property indexes than entriesAtOnce, but for one document.
+// Reap returns the documents of the queue that are due at an instant and can be reaped beside this decision: not those
+// that its messages name, and not those that are being reaped. held reports that there are others, for which readers
+// are not known to have reached the deadline: the owner has to commit the log time first. A step removes no more
+// entries of property indexes than entriesAtOnce, but for one document.
 func (d *Decision) Reap(queue *DueQueue, now, reached int64) (due []*DueDocument, held bool) {
 	removed := 0
 	for _, doc := range queue.Due(now) {

@@ -11,13 +11,13 @@ import (
 
 // The entries of property indexes follow from the bodies of documents, and change with them:
 //
-//   - X1: after each commit an index that is not being made has exactly the entries of the documents that are stored: for
-//     each value that one has at the pointer, one entry.
-//   - X2: an index that is being made has no other entries than these. It has all those of the documents that were written
-//     or renewed since it was declared, and of those that the owner has passed (store.Making).
+//   - X1: after each commit an index that is not being made has exactly the entries of the documents that are
+//     stored: for each value that one has at the pointer, one entry.
+//   - X2: an index that is being made has no other entries than these. It has all those of the documents that were
+//     written or renewed since it was declared, and of those that the owner has passed (store.Making).
 //
-// So a write to a collection with indexes needs the stored body. A touch changes no entry, but moves the document in the
-// order in which the owner passes: while something is being made, it needs the body too.
+// So a write to a collection with indexes needs the stored body. A touch changes no entry, but moves the document in
+// the order in which the owner passes: while something is being made, it needs the body too.
 
 // entriesAtOnce is how many entries a step changes for its messages, and as many for the documents that are due.
 const entriesAtOnce = 16_384
@@ -134,7 +134,8 @@ func (doc *DueDocument) values(config store.Config) [][]entries.Value {
 
 // changeEntries adds the entries that a document gets and loses, in the order of the indexes of a configuration. In the
 // slots that are being made it gets all of them.
-func changeEntries(c *store.CollectionChanges, config store.Config, making []int, id string, were, are [][]entries.Value) {
+func changeEntries(c *store.CollectionChanges, config store.Config, making []int, id string,
+	were, are [][]entries.Value) {
 	for i, x := range config.Indexes {
 		old, now := were[i], are[i]
 		all := len(making) > 0 && slices.Contains(making, x.Slot)

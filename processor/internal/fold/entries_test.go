@@ -250,8 +250,8 @@ func (x *indexed) pass() {
 // TestEntriesFollowFromTheDocuments: whatever happens to documents and to the configuration, an index that is not being
 // made has exactly the entries of the documents, and one that is being made no other (X1, X2). Making comes to an end.
 //
-// Goes red if a write is applied without the stored body, if a touch does not add the entries of a document that it moves
-// past the place of a making, or if a removal leaves an entry.
+// Goes red if a write is applied without the stored body, if a touch does not add the entries of a document that it
+// moves past the place of a making, or if a removal leaves an entry.
 func TestEntriesFollowFromTheDocuments(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x := &indexed{t: t, collections: NewCollections(nil, nil), docs: map[string]store.Stored{}, entries: map[int]map[string]bool{}, seq: 1, now: 1000}
@@ -292,8 +292,8 @@ func (x *indexed) takeOver() {
 	}
 }
 
-// TestATouchWhileIndexesAreMade: a touch may move a document behind the place up to which documents were passed: one whose
-// limit goes with maxLife comes to the index of those that inherit. It gets its entries with the touch.
+// TestATouchWhileIndexesAreMade: a touch may move a document behind the place up to which documents were passed: one
+// whose limit goes with maxLife comes to the index of those that inherit. It gets its entries with the touch.
 func TestATouchWhileIndexesAreMade(t *testing.T) {
 	s := NewCollections(map[string]store.Config{"c": store.Config{History: ttlrules.History{}.With(0, 1, 60), Etag: 1}.WithIndexes([]string{"/a"})}, []string{"c"})
 	s.ResumeMaking(map[string]store.Making{"c": {Slots: []int{0}, Index: ttlrules.ByOwn}})
@@ -317,8 +317,8 @@ func TestATouchWhileIndexesAreMade(t *testing.T) {
 	}
 }
 
-// TestG9_EntriesOfAStepAreBounded: a step ends once it changes so many entries, also where patches change the documents,
-// and where documents with many entries are due together.
+// TestG9_EntriesOfAStepAreBounded: a step ends once it changes so many entries, also where patches change the
+// documents, and where documents with many entries are due together.
 func TestG9_EntriesOfAStepAreBounded(t *testing.T) {
 	config := store.Config{History: ttlrules.History{}.With(0, 1, 5)}.WithIndexes([]string{"/a"})
 	body := `{"a":[` + strings.TrimSuffix(strings.Repeat("%d,", entries.MaxElements), ",") + `]}`

@@ -41,8 +41,8 @@ func (s *Collections) setMaking(c *Collection, m store.Making) {
 // IndexesMade is the number of property indexes that are being made.
 func (s *Collections) IndexesMade() int { return s.makes }
 
-// ToMake is the next collection of which something is being made, in turn, and how far that is; name is empty if there is
-// none.
+// ToMake is the next collection of which something is being made, in turn, and how far that is; name is empty if there
+// is none.
 func (s *Collections) ToMake() (name string, m store.Making) {
 	s.making.some(1, func(c *Collection) { name, m = c.Name, c.making })
 	return name, m
@@ -91,8 +91,8 @@ func (s *Collections) Pass(name string, m store.Making, found []store.Found) sto
 }
 
 // Reindex notes that a collection gets other property indexes with its next configuration. It returns what has to be
-// committed with that. An index that is new is made if the collection has documents; what is being made there begins anew
-// then, with all its slots, because one place tells how far it is. Adding an entry again does no harm.
+// committed with that. An index that is new is made if the collection has documents; what is being made there begins
+// anew then, with all its slots, because one place tells how far it is. Adding an entry again does no harm.
 func (s *Collections) Reindex(name string, next store.Config) []store.CollectionChanges {
 	c := s.Make(name)
 	change := store.CollectionChanges{Collection: name}

@@ -14,17 +14,19 @@ import (
 
 const (
 	passedBytes = 1 << 20 // in the bodies of the documents that are passed at once
-	// Beside traffic, making takes a tenth of the owner's time at most; but it goes on once a second, however long that took.
+	// Beside traffic, making takes a tenth of the owner's time at most; but it goes on once a second, however long that
+	// took.
 	restMaking = 9
 	makeEvery  = time.Second
 )
 
-// passedAtOnce is how many documents are passed at once for the property indexes that are being made. A test changes it.
+// passedAtOnce is how many documents are passed at once for the property indexes that are being made. A test changes
+// it.
 var passedAtOnce = 500
 
-// makeIndexes passes some documents for the property indexes that are being made, and commits their entries. The place up
-// to which documents were passed is in the state: so a takeover goes on there. Beside traffic, and while a document is
-// due, it rests most of the time.
+// makeIndexes passes some documents for the property indexes that are being made, and commits their entries. The place
+// up to which documents were passed is in the state: so a takeover goes on there. Beside traffic, and while a document
+// is due, it rests most of the time.
 func (p *Owner) makeIndexes(ctx context.Context, busy bool) (worked bool, err error) {
 	if p.collections.IndexesMade() == 0 {
 		p.Status.makes(nil)

@@ -21,8 +21,8 @@ func passes(t *testing.T, n int) {
 	t.Cleanup(func() { passedAtOnce = before })
 }
 
-// indexesMade checks that nothing is being made, that each property index of c has exactly the entries of the documents,
-// and that Redis has no other entries.
+// indexesMade checks that nothing is being made, that each property index of c has exactly the entries of the
+// documents, and that Redis has no other entries.
 func (r *rig) indexesMade(t *testing.T) {
 	t.Helper()
 	state := r.state()
@@ -158,8 +158,8 @@ var makingStages = map[string]stage{
 	},
 }
 
-// TestG1_MakingFailsAnywhere fails each call of Redis once, and each point that the owner passes, while property indexes
-// are made and removed. In the end each has exactly the entries of the documents.
+// TestG1_MakingFailsAnywhere fails each call of Redis once, and each point that the owner passes, while property
+// indexes are made and removed. In the end each has exactly the entries of the documents.
 //
 // It fails if a commit moves the place of a making without its entries, or if a load leaves nothing to be made.
 func TestG1_MakingFailsAnywhere(t *testing.T) {
@@ -205,8 +205,8 @@ func TestMakingGoesOnAfterATakeover(t *testing.T) {
 	r.indexesMade(t)
 }
 
-// TestG9_MakingWaitsForRoom: while Redis is full, property indexes wait, and the owner keeps the shard. It tells why, and
-// goes on when there is room.
+// TestG9_MakingWaitsForRoom: while Redis is full, property indexes wait, and the owner keeps the shard. It tells why,
+// and goes on when there is room.
 func TestG9_MakingWaitsForRoom(t *testing.T) {
 	passes(t, 2)
 	r := newRig(t)

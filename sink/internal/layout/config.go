@@ -159,9 +159,9 @@ func (c Config) Wire() wire.Config {
 	return w
 }
 
-// storedConfig is the JSON of a Config. An epoch is [since, seq, default], a warning [since, seq, before], a
-// change of the bodies [since, seq], a pause [since, seq, until, seq, drained]; the last one has no end if it is open. An
-// index is [pointer, slot].
+// storedConfig is the JSON of a Config. An epoch is [since, seq, default], a warning [since, seq, before], a change of
+// the bodies [since, seq], a pause [since, seq, until, seq, drained]; the last one has no end if it is open. An index
+// is [pointer, slot].
 type storedConfig struct {
 	Epochs   [][3]int64 `json:"epochs"`
 	NoIndex  bool       `json:"noIndex,omitempty"`

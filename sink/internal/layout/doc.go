@@ -21,10 +21,10 @@
 // through each of them, which package ttlrules computes. So a change of the default TTL
 // rewrites nothing.
 //
-// The entries of a property index follow from the bodies of the documents: for each stored document, and each value that it
-// has at the pointer, there is one entry, and there is no other. The commit that changes a document changes its entries. The
-// state has how many an index has, as it has the sizes of the collections. While an index is being made ([Making]), entries
-// are missing, and there is still no other.
+// The entries of a property index follow from the bodies of the documents: for each stored document, and each value
+// that it has at the pointer, there is one entry, and there is no other. The commit that changes a document changes its
+// entries. The state has how many an index has, as it has the sizes of the collections. While an index is being made
+// ([Making]), entries are missing, and there is still no other.
 //
 // Scripts run through a [Runner] and answer with a [Reply]. Its head, which scripts share, is decoded
 // in one place ([Head], head.lua).

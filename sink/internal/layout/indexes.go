@@ -6,8 +6,8 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// PropertyIndex is one of the pointers by whose values the documents of a collection can be queried. Its entries are under
-// the key [Keys.By] of its slot, a number from 0 to wire.MaxIndexes-1 that no other index of the collection has.
+// PropertyIndex is one of the pointers by whose values the documents of a collection can be queried. Its entries are
+// under the key [Keys.By] of its slot, a number from 0 to wire.MaxIndexes-1 that no other index of the collection has.
 type PropertyIndex struct {
 	Pointer string
 	Slot    int
@@ -48,7 +48,8 @@ func decodeIndexes(stored [][2]any) (indexes []PropertyIndex, ok bool) {
 		slot, ok := s[1].(float64)
 		x := PropertyIndex{Pointer: pointer, Slot: int(slot)}
 		again := func(y PropertyIndex) bool { return x.Pointer == y.Pointer || x.Slot == y.Slot }
-		if !ok || pointer == "" || float64(x.Slot) != slot || x.Slot < 0 || x.Slot >= wire.MaxIndexes || slices.ContainsFunc(indexes, again) {
+		ok = ok && pointer != "" && float64(x.Slot) == slot && x.Slot >= 0 && x.Slot < wire.MaxIndexes
+		if !ok || slices.ContainsFunc(indexes, again) {
 			return nil, false
 		}
 		indexes = append(indexes, x)

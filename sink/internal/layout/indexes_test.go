@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestSlots: a pointer that stays keeps its slot, a new one gets the smallest that is free, and the stored form has both.
+// TestSlots: a pointer that stays keeps its slot, a new one gets the smallest that is free, and the stored form has
+// both.
 func TestSlots(t *testing.T) {
 	c := Config{}
 	for i, step := range []struct {

@@ -59,8 +59,8 @@ func (k Keys) Inherit(collection string) string { return k.base + "inherit:" + c
 // Own is the key of a collection's documents that have a TTL of their own.
 func (k Keys) Own(collection string) string { return k.base + "own:" + collection }
 
-// By is the key of the entries of one of a collection's indexes ([PropertyIndex]): members with a value and an id, all of
-// score 0. Package entries has their form.
+// By is the key of the entries of one of a collection's indexes ([PropertyIndex]): members with a value and an id, all
+// of score 0. Package entries has their form.
 func (k Keys) By(slot int, collection string) string {
 	return k.base + "by" + strconv.Itoa(slot) + ":" + collection
 }

@@ -48,15 +48,15 @@ func (s Size) Documents() string {
 	return documents
 }
 
-// EntriesField is the field of the state that holds how many entries an index has ([Keys.By]). It is absent if it has none.
-// Each commit stores it, as it does with [Size].
+// EntriesField is the field of the state that holds how many entries an index has ([Keys.By]). It is absent if it has
+// none. Each commit stores it, as it does with [Size].
 func EntriesField(slot int, collection string) string {
 	return "entries:" + strconv.Itoa(slot) + ":" + collection
 }
 
-// Making is how far those indexes of a collection are made that were declared when it had documents already. The owner goes
-// through the index of the documents that inherit, then through the other one, and adds their entries, some at a time. What
-// is written meanwhile gets all its entries at once. Until the end these indexes serve no query.
+// Making is how far those indexes of a collection are made that were declared when it had documents already. The owner
+// goes through the index of the documents that inherit, then through the other one, and adds their entries, some at a
+// time. What is written meanwhile gets all its entries at once. Until the end these indexes serve no query.
 type Making struct {
 	Slots []int  `json:"slots"` // none if nothing is being made
 	Index Index  `json:"index"` // in which the owner goes on: ByInherit or ByOwn
