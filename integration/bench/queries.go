@@ -88,9 +88,7 @@ func (b *bench) ingestGroups(ctx context.Context, round int, pointer string) (go
 	if got.rate, err = b.ingestInto(ctx, round, l, ld, load.PublishBatch); err != nil {
 		return got, err
 	}
-	for _, used := range b.cpu {
-		got.cpu += b.cpuOf(ld.N, used)
-	}
+	got.cpu = b.cpuOf(ld.N, b.cpu...)
 	if pointer != "" {
 		if err := verifyGroup(ctx, l, ld, 0); err != nil {
 			return got, err
