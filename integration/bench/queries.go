@@ -38,6 +38,9 @@ func (b *bench) queries(ctx context.Context, round int) ([]table.Figure, error) 
 			What: "documents a second, in a fast batch, with an index", Unit: "/s", Lapse: with.rate, Against: "lapse without an index", Other: without.rate,
 			Goal: table.Goal{Must: 0.85, Ratio: true},
 		}),
+		table.LowerBetter(table.Figure{
+			What: "CPU of lapse and its servers for such a document", Unit: "µs", Lapse: with.cpu, Against: "lapse without an index", Other: without.cpu,
+		}),
 		{What: "memory of Redis for a document in an index", Unit: "B", Lapse: with.memory - without.memory},
 		table.HigherBetter(table.Figure{
 			What: fmt.Sprintf("a query for %d documents, p50", group), Unit: "ms", Lapse: ms(q.query), Against: "a page of the list by deadline", Other: ms(q.page),
@@ -57,6 +60,7 @@ func (b *bench) groups(n int) load.Load {
 // ingested is what the ingest of documents in groups has shown.
 type ingested struct {
 	rate   float64 // documents a second
+	cpu    float64 // µs of lapse and its servers for each
 	memory float64 // bytes of Redis for each
 }
 
@@ -84,6 +88,7 @@ func (b *bench) ingestGroups(ctx context.Context, round int, pointer string) (go
 	if got.rate, err = b.ingestInto(ctx, round, l, ld, load.PublishBatch); err != nil {
 		return got, err
 	}
+	got.cpu = b.cpuOf(ld.N, b.cpu...)
 	if pointer != "" {
 		if err := verifyGroup(ctx, l, ld, 0); err != nil {
 			return got, err
