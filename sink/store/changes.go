@@ -109,8 +109,10 @@ func (p *Shard) byKeys(keys []string, changes []CollectionChanges) []string {
 // remove.
 func making(changes []CollectionChanges) (set, remove []any) {
 	for _, c := range changes {
+		if c.Making == nil {
+			continue
+		}
 		switch field := layout.MakingPrefix + c.Collection; {
-		case c.Making == nil:
 		case len(c.Making.Slots) == 0:
 			remove = append(remove, field)
 		default:

@@ -62,10 +62,10 @@ func (p *Shard) Commit(ctx context.Context, pr Progress, configs []ConfigChange,
 	}
 	keys = p.byKeys(keys, changes)
 	r, err := p.scripts.Run(ctx, commitScript, keys, commitArgs(pr, configs, changes)...)
-	if redis.HasErrorPrefix(err, "OOM") {
-		err = fmt.Errorf("%w: %w", ErrFull, err)
-	}
 	if err != nil {
+		if redis.HasErrorPrefix(err, "OOM") {
+			err = fmt.Errorf("%w: %w", ErrFull, err)
+		}
 		return fmt.Errorf("commit shard %d: %w", p.id, err)
 	}
 	switch r.Int(commitStatus) {
