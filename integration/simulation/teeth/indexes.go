@@ -53,7 +53,7 @@ var indexTeeth = []tooth{
 	{"array-returned-at-each-entry", "queries", "sink/querypage.go",
 		"A document with an array is returned at each of its entries.",
 		`	return d, values, ok && member == e.member, nil`,
-		`	return d, values, ok, nil`},
+		`	return d, values, ok && member != "", nil`},
 	{"lost-entries-unseen", "X1", "processor/internal/shard/owner.go",
 		"The owner does not look whether an index has lost entries.",
 		`collections, p.collections.IndexesOf(collections)...); err`,
