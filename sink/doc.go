@@ -5,6 +5,9 @@
 //	reader.go       Reader, its options and errors, Document
 //	get.go          Get, GetMany, Config
 //	list.go         List: a collection in pages
+//	query.go        Query: the documents for which conditions hold. queryposition.go has what a continuation has,
+//	                querypage.go and queryids.go the ways to make a page, indexes.go which index serves it, and
+//	                entries.go reads one. Package sink/entries has the rules of conditions and values
 //	count.go        Count: live documents, and expired ones that are not yet reaped
 //	forecast.go     Forecast: how many documents will expire, and when
 //	collections.go  Collections: which there are (names.go finds their names)

@@ -65,8 +65,8 @@ func (x *indexReader) read(ctx context.Context, p int, w wanted) (v view, found 
 		if !ok {
 			return v, nil, false, errReconfigured
 		}
-		args := append([]any{x.collection, layout.EntriesField(slot, x.collection), layout.MakingPrefix + x.collection, command,
-			w.ofRange, w.entries, w.bytes}, w.bounds...)
+		args := append([]any{x.collection, layout.EntriesField(slot, x.collection), layout.MakingPrefix + x.collection,
+			command, w.ofRange, w.entries, w.bytes}, w.bounds...)
 		v, reply, err := x.ask(ctx, entriesScript, p, x.collection, []string{x.keys[p].By(slot, x.collection)}, args)
 		if err != nil {
 			return v, nil, false, err

@@ -80,7 +80,8 @@ func (ps *shards) indexes(ctx context.Context, collection string, first view, as
 }
 
 // indexesIn is indexes in one shard. It begins with a configuration that may not be that of the shard.
-func (ps *shards) indexesIn(ctx context.Context, p int, collection string, config layout.Config, asked []ranges) ([]indexState, error) {
+func (ps *shards) indexesIn(ctx context.Context, p int, collection string, config layout.Config,
+	asked []ranges) ([]indexState, error) {
 	k := ps.keys[p]
 	for {
 		var keys []string
@@ -130,12 +131,13 @@ func (ps *shards) indexesIn(ctx context.Context, p int, collection string, confi
 }
 
 func (ps *shards) lostEntries(p int, collection, pointer string) error {
-	return fmt.Errorf("%w: %s has lost entries of the index %s of collection %s", ErrUnavailable, ps.name(p), wire.Quote(pointer), collection)
+	return fmt.Errorf("%w: %s has lost entries of the index %s of collection %s",
+		ErrUnavailable, ps.name(p), wire.Quote(pointer), collection)
 }
 
 // ready returns those of some indexes that can serve a query, the one with the fewest entries in its ranges first. If
 // there are none, making says which one is being made.
-func (q *querier) ready(ctx context.Context, conditions []entries.Condition) (ready []indexState, making error, err error) {
+func (q *querier) ready(ctx context.Context, conditions []entries.Condition) (ready []indexState, making, err error) {
 	var asked []ranges
 	for _, c := range conditions {
 		asked = append(asked, ranges{c.Pointer, c.Ranges()})
@@ -150,10 +152,10 @@ func (q *querier) ready(ctx context.Context, conditions []entries.Condition) (re
 			ready = append(ready, s)
 		case making != nil:
 		case !s.there:
-			making = notReached(q.collection)
+			making = errReconfigured // it went after the first view, or has not reached a shard yet
 		default:
-			making = indexMade(fmt.Sprintf("the index %s of collection %s is being made: %d of %d documents are done, try again later",
-				wire.Quote(s.pointer), q.collection, s.made, s.documents))
+			making = indexMade(fmt.Sprintf("the index %s of collection %s is being made: "+
+				"%d of %d documents are done, try again later", wire.Quote(s.pointer), q.collection, s.made, s.documents))
 		}
 	}
 	slices.SortStableFunc(ready, func(a, b indexState) int { return cmp.Compare(a.counted, b.counted) })

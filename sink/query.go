@@ -34,8 +34,8 @@ func (o QueryOptions) Dear() bool {
 // QueryPage is a page of a query. The last page has no continuation.
 type QueryPage struct {
 	Documents    []Document
-	Count        int64 // documents of this page, if they were counted
-	Examined     int64 // entries or documents that were examined for this page
+	Count        *int64 // how many documents of this page there are, if they are counted; else nil
+	Examined     int64  // entries or documents that were examined for this page
 	Continuation string
 }
 
@@ -45,12 +45,12 @@ const queryExamined = 1000
 // Query reads the live documents of a collection for which all conditions hold, in pages.
 //
 // A document that exists, unchanged, from the first page to the last is in exactly one of them. One that changes
-// meanwhile is returned as it was or as it is, and may be missing, or on two pages, if its place in the order changes. A
-// page ends once it has examined 1,000 entries of an index, or documents. So it may have fewer documents than the
+// meanwhile is returned as it was or as it is, and may be missing, or on two pages, if its place in the order changes.
+// A page ends once it has examined 1,000 entries of an index, or documents. So it may have fewer documents than the
 // limit, or none, and not be the last.
 //
-// In the order of a pointer, a document stands at its least value there (in the descending order at its greatest one), of
-// those for which the condition on that pointer holds, if there is one. Documents without a value there are left out.
+// In the order of a pointer, a document stands at its least value there (in the descending order at its greatest one),
+// of those for which the condition on that pointer holds, if there is one. Documents without a value are left out.
 func (r *Reader) Query(ctx context.Context, collection string, opts QueryOptions) (QueryPage, error) {
 	if err := wire.CheckCollection(collection); err != nil {
 		return QueryPage{}, err

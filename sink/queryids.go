@@ -3,7 +3,6 @@ package sink
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"math"
 	"slices"
 
@@ -11,16 +10,18 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// byID makes a page in the order of ids. The ids of one value are in order in its index, so a condition with few values
-// serves it.
+// byID makes a page in the order of ids. The ids of one value are in order in its index, so a condition that names few
+// values serves it.
 func (q *querier) byID(ctx context.Context, after string) (next queryPlace, more bool, err error) {
 	equal := slices.DeleteFunc(slices.Clone(q.where), func(c entries.Condition) bool { return c.In == nil })
 	conditions := q.indexed(equal)
 	switch {
 	case len(equal) == 0:
-		return next, false, invalid("order %q needs a condition that the value at a pointer with an index is equal to one, or to one of several", wire.ByID)
+		return next, false, invalid("order %q needs a condition on a pointer with an index that a value is equal to one, "+
+			"or to one of several", wire.ByID)
 	case len(conditions) == 0:
-		return next, false, noIndex(fmt.Sprintf("order %q needs an index that has the values of a condition: declare one with %s", wire.ByID, q.declare(equal[0].Pointer)))
+		return next, false, lacksIndex("order %q needs an index that has the values of a condition: declare one with %s",
+			wire.ByID, q.declare(equal[0].Pointer))
 	}
 	ready, making, err := q.ready(ctx, conditions)
 	if err != nil {
@@ -29,7 +30,8 @@ func (q *querier) byID(ctx context.Context, after string) (next queryPlace, more
 	if len(ready) == 0 {
 		return next, false, making
 	}
-	m := idMerge{indexReader: newIndexReader(q, ready[0].pointer), values: ready[0].parts, sources: make([]idSource, len(q.keys))}
+	m := idMerge{indexReader: newIndexReader(q, ready[0].pointer), values: ready[0].parts}
+	m.sources = make([]idSource, len(q.keys))
 	m.ofValue = min(q.limit+1, 2*q.limit/len(q.keys)/len(m.values)+8)
 	err = m.each(func(p int) error {
 		m.sources[p] = idSource{more: true, last: after}

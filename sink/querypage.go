@@ -2,7 +2,6 @@ package sink
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -61,7 +60,8 @@ func (q *querier) page(ctx context.Context, from queryPlace) (QueryPage, error) 
 	}
 	page := QueryPage{Documents: q.documents, Examined: int64(q.examined)}
 	if q.count {
-		page.Count = int64(len(q.taken))
+		n := int64(len(q.taken))
+		page.Count = &n
 	}
 	if more {
 		page.Continuation = q.encode(next)
@@ -70,34 +70,35 @@ func (q *querier) page(ctx context.Context, from queryPlace) (QueryPage, error) 
 }
 
 // selects reports whether all conditions hold for a document, and returns its values at the pointers.
-func (q *querier) selects(d Document) (values [][]entries.Value, ok bool, err error) {
-	if values, err = entries.Of(d.Body, q.pointers); err != nil {
+func (q *querier) selects(d Document) (of values, ok bool, err error) {
+	if of, err = entries.Of(d.Body, q.pointers); err != nil {
 		return nil, false, err
 	}
 	for i, c := range q.where {
-		if !c.HoldsFor(values[i]) {
+		if !c.HoldsFor(of[i]) {
 			return nil, false, nil
 		}
 	}
-	return values, true, nil
+	return of, true, nil
 }
 
-// stands returns the entry at which a document stands in the index of a pointer, of those that it has there. ok is false
-// if it has none for which the condition holds.
-func (q *querier) stands(values [][]entries.Value, pointer string, descending bool, id string) (member string, ok bool) {
-	c := q.on(pointer)
-	there := slices.DeleteFunc(slices.Clone(values[slices.Index(q.pointers, pointer)]), func(v entries.Value) bool { return !c.Holds(v) })
-	if len(there) == 0 {
-		return "", false
+// stands returns the entry at which a document stands in the index of a pointer, of those that it has there. ok is
+// false if it has none for which the condition holds.
+func (q *querier) stands(of values, pointer string, descending bool, id string) (entry string, ok bool) {
+	c, there := q.on(pointer), of[slices.Index(q.pointers, pointer)]
+	for i, v := range there {
+		if descending {
+			v = there[len(there)-1-i]
+		}
+		if c.Holds(v) {
+			return entries.Member(v, id), true
+		}
 	}
-	if descending {
-		return entries.Member(there[len(there)-1], id), true
-	}
-	return entries.Member(there[0], id), true
+	return "", false
 }
 
-// take takes a document for the page, unless it was taken before: it may have changed, and have two places. full reports
-// that the page has no room for it.
+// take takes a document for the page, unless it was taken before: it may have changed, and have two places. full
+// reports that the page has no room for it.
 func (q *querier) take(d Document) (full bool) {
 	if q.taken[d.ID] {
 		return false
@@ -130,11 +131,11 @@ func (q *querier) unordered(ctx context.Context, from queryPlace) (next queryPla
 	case from.Scanned != nil, begins && len(conditions) == 0 && q.scan:
 		return q.examine(ctx, from.Scanned)
 	case len(conditions) == 0 && !begins:
-		return next, false, noIndex(fmt.Sprintf("the page before went through the index %s, which collection %s no longer has: begin anew without a continuation",
-			wire.Quote(from.Driver), q.collection))
+		return next, false, lacksIndex("the page before went through the index %s, which collection %s no longer has: "+
+			"begin anew without a continuation", wire.Quote(from.Driver), q.collection)
 	case len(conditions) == 0:
-		return next, false, noIndex(fmt.Sprintf("no index serves this query: declare one with %s, or set scan to examine all documents",
-			q.declare(q.where[0].Pointer)))
+		return next, false, lacksIndex("no index serves this query: declare one with %s, or set scan to examine all documents",
+			q.declare(q.where[0].Pointer))
 	}
 	ready, making, err := q.ready(ctx, conditions)
 	if err != nil {
@@ -150,8 +151,9 @@ func (q *querier) unordered(ctx context.Context, from queryPlace) (next queryPla
 	return queryPlace{Driver: ready[0].pointer, Member: memberText(last)}, more, err
 }
 
-// walk goes through parts of an index, behind an entry, until the page ends. last is the last entry that it has examined.
-func (q *querier) walk(ctx context.Context, r ranges, descending bool, after string) (last string, more bool, err error) {
+// walk goes through parts of an index, behind an entry, until the page ends. last is the last entry that it has
+// examined.
+func (q *querier) walk(ctx context.Context, r ranges, descending bool, after string) (string, bool, error) {
 	m := q.merge(r, descending, after)
 	if err := m.begin(ctx); err != nil {
 		return "", false, err
@@ -176,25 +178,30 @@ func (q *querier) walk(ctx context.Context, r ranges, descending bool, after str
 	}
 }
 
-// at is the document of an entry. ok is false if the query does not select it, or if it stands at another of its entries.
-func (q *querier) at(e *entry, pointer string, descending bool) (d Document, values [][]entries.Value, ok bool, err error) {
+// values are those of a document at the pointers of a query.
+type values [][]entries.Value
+
+// at is the document of an entry. ok is false if the query does not select it, or if it stands at another of its
+// entries.
+func (q *querier) at(e *entry, pointer string, descending bool) (d Document, found values, ok bool, err error) {
 	d, live, err := e.view.document(e.id, e.value)
 	if err != nil || !live {
 		return d, nil, false, err
 	}
-	values, ok, err = q.selects(d)
+	found, ok, err = q.selects(d)
 	if err != nil || !ok {
 		return d, nil, false, err
 	}
-	member, ok := q.stands(values, pointer, descending, e.id)
-	return d, values, ok && member == e.member, nil
+	member, ok := q.stands(found, pointer, descending, e.id)
+	return d, found, ok && member == e.member, nil
 }
 
 // byPointer makes a page in the order of a pointer, behind an entry.
 func (q *querier) byPointer(ctx context.Context, after string) (next queryPlace, more bool, err error) {
 	own := q.on(q.order.Pointer)
 	if len(q.indexed([]entries.Condition{own})) == 0 {
-		return next, false, noIndex(fmt.Sprintf("order %s needs an index: declare it with %s", wire.Quote(q.order.String()), q.declare(own.Pointer)))
+		return next, false, lacksIndex("order %s needs an index: declare it with %s",
+			wire.Quote(q.order.String()), q.declare(own.Pointer))
 	}
 	others := slices.DeleteFunc(q.indexed(q.where), func(c entries.Condition) bool { return c.Pointer == own.Pointer })
 	ready, making, err := q.ready(ctx, append([]entries.Condition{own}, others...))
@@ -207,8 +214,8 @@ func (q *querier) byPointer(ctx context.Context, after string) (next queryPlace,
 	}
 	down := q.order.Descending
 	if i > 0 && ready[0].counted <= queryExamined {
-		found, ok, err := q.gather(ctx, ready[0].ranges, func(e *entry, d Document, values [][]entries.Value) (placed, bool, error) {
-			member, ok := q.stands(values, own.Pointer, down, e.id)
+		found, ok, err := q.gather(ctx, ready[0].ranges, func(e *entry, d Document, of values) (placed, bool, error) {
+			member, ok := q.stands(of, own.Pointer, down, e.id)
 			return placed{Document: d, member: member}, ok && (after == "" || member != after && (member < after) == down), nil
 		})
 		if err != nil {
@@ -242,7 +249,8 @@ const (
 
 // gather finds the documents in parts of an index that the query selects and that have a place behind that of the page
 // before. ok is false if that takes too much.
-func (q *querier) gather(ctx context.Context, r ranges, place func(e *entry, d Document, values [][]entries.Value) (p placed, ok bool, err error)) (found []placed, ok bool, err error) {
+func (q *querier) gather(ctx context.Context, r ranges,
+	place func(e *entry, d Document, of values) (placed, bool, error)) (found []placed, ok bool, err error) {
 	m := q.merge(r, false, "")
 	m.atOnce = mostAtOnce
 	if err := m.begin(ctx); err != nil {
@@ -261,12 +269,12 @@ func (q *querier) gather(ctx context.Context, r ranges, place func(e *entry, d D
 		if n == mostGathered || m.loaded > mostGatheredLoaded {
 			return nil, false, nil
 		}
-		d, values, ok, err := q.at(e, r.pointer, false)
+		d, of, ok, err := q.at(e, r.pointer, false)
 		if err != nil {
 			return nil, false, err
 		}
 		if ok && !ids[e.id] {
-			p, ok, err := place(e, d, values)
+			p, ok, err := place(e, d, of)
 			if err != nil {
 				return nil, false, err
 			}
@@ -301,7 +309,7 @@ func (q *querier) byDeadline(ctx context.Context, from orderedPosition) (next qu
 			return next, false, err
 		}
 		if len(ready) > 0 && ready[0].counted <= queryExamined {
-			found, ok, err := q.gather(ctx, ready[0].ranges, func(e *entry, d Document, _ [][]entries.Value) (placed, bool, error) {
+			found, ok, err := q.gather(ctx, ready[0].ranges, func(e *entry, d Document, _ values) (placed, bool, error) {
 				return q.expiring(e, d, from)
 			})
 			if err != nil {
@@ -316,7 +324,8 @@ func (q *querier) byDeadline(ctx context.Context, from orderedPosition) (next qu
 			}
 		}
 	}
-	m := merger{shards: q.shards, collection: q.collection, limit: q.limit, from: from, sources: make([]source, len(q.keys))}
+	m := merger{shards: q.shards, collection: q.collection, limit: q.limit, from: from}
+	m.sources = make([]source, len(q.keys))
 	if err := m.begin(ctx, q.first.cuts()); err != nil {
 		return next, false, err
 	}

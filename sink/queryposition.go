@@ -22,8 +22,8 @@ type queryPosition struct {
 	queryPlace
 }
 
-// queryPlace is where the next page begins. The place does not depend on how this page was made: the next one may be made
-// in another way.
+// queryPlace is where the next page begins. The place does not depend on how this page was made: the next one may be
+// made in another way.
 type queryPlace struct {
 	// Member is the last entry that was examined: in the index of the order's pointer, or without an order in that of
 	// Driver.
@@ -52,7 +52,8 @@ func (m *memberText) UnmarshalText(text []byte) error {
 
 // encode writes the continuation of a page that ends at a place.
 func (s selection) encode(at queryPlace) string {
-	return encodeContinuation(queryPosition{Where: s.texts, Order: s.order.String(), Count: s.count, Scan: s.scan, queryPlace: at})
+	pos := queryPosition{Where: s.texts, Order: s.order.String(), Count: s.count, Scan: s.scan, queryPlace: at}
+	return encodeContinuation(pos)
 }
 
 // decodeQuery reads a continuation. The place is still to be checked.
@@ -89,7 +90,8 @@ func (at queryPlace) valid(s selection, shards int) bool {
 	case at.Scanned != nil:
 		scanned := *at.Scanned
 		at.Scanned = nil
-		return s.order == entries.Order{} && s.scan && scanned.Prefix == "" && scanned.Ordered == nil && scanned.valid(shards) && at == queryPlace{}
+		ofList := scanned.Prefix != "" || scanned.Ordered != nil
+		return s.order == entries.Order{} && s.scan && !ofList && scanned.valid(shards) && at == queryPlace{}
 	case at.ID != "":
 		id := at.ID
 		at.ID = ""
@@ -103,8 +105,8 @@ func (at queryPlace) valid(s selection, shards int) bool {
 	return err == nil && v.Kind != entries.LeftOut && wire.CheckID(id) == nil && (at.Driver == "" || there)
 }
 
-// settle checks the options of a page, and completes them from its continuation. The place is still to be checked, unless
-// it is the beginning.
+// settle checks the options of a page, and completes them from its continuation. The place is still to be checked,
+// unless it is the beginning.
 func (o QueryOptions) settle() (s selection, from queryPlace, err error) {
 	given, err := newSelection(o.Where, o.Order, o.Count, o.Scan)
 	if err != nil {
@@ -119,12 +121,14 @@ func (o QueryOptions) settle() (s selection, from queryPlace, err error) {
 	other := len(given.texts) > 0 && !maps.EqualFunc(given.texts, s.texts, same) ||
 		given.order != entries.Order{} && given.order != s.order || given.count && !s.count || given.scan && !s.scan
 	if other {
-		return s, from, invalid("the continuation is of another query: use where, order, count and scan of the page before, or begin anew without a continuation")
+		return s, from, invalid("the continuation is of another query: use where, order, count and scan of the page before, " +
+			"or begin anew without a continuation")
 	}
 	if len(s.where) == 0 && s.order == (entries.Order{}) {
 		return s, from, invalid("the query has no condition and no order: use one of them, or a list for all documents")
 	}
-	l, pos := ListOptions{Continuation: o.Continuation, Until: o.Until, Within: o.Within}, listPosition{Ordered: from.Deadline}
+	l := ListOptions{Continuation: o.Continuation, Until: o.Until, Within: o.Within}
+	pos := listPosition{Ordered: from.Deadline}
 	if s.order.ByDeadline {
 		l.Order = wire.ByDeadline
 	}

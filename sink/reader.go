@@ -44,6 +44,8 @@ type noIndex string
 func (e noIndex) Error() string { return string(e) }
 func (noIndex) Unwrap() error   { return ErrNoIndex }
 
+func lacksIndex(format string, args ...any) error { return noIndex(fmt.Sprintf(format, args...)) }
+
 // indexMade is an ErrIndexMade whose text is a sentence for the client.
 type indexMade string
 

@@ -95,7 +95,8 @@ func TestMembers(t *testing.T) {
 	text := documents.Read(t, contract)
 	for what, body := range map[string]any{
 		"a configuration": wire.Config{}, "an event": wire.Event{}, "a warning": wire.Expiring{}, "a change": wire.Change{},
-		"an outcome": wire.Outcome{}, "a list": wire.ListRequest{}, "a page": wire.ListReply{},
+		"an outcome": wire.Outcome{}, "a list": wire.ListRequest{}, "a page": wire.ListReply{}, "a query": wire.QueryRequest{},
+		"a page of a query": wire.QueryReply{}, "how far an index is made": wire.IndexMaking{}, "an index": wire.IndexCount{},
 		"a document of a page": wire.Document{}, "a count": wire.CountReply{}, "a forecast": wire.ForecastRequest{},
 		"the reply to it": wire.ForecastReply{},
 		"a bucket":        wire.Bucket{}, "the collections": wire.CollectionsReply{}, "a collection": wire.Collection{},

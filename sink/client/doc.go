@@ -5,18 +5,19 @@
 //	_, err = orders.Configure(ctx, client.Config{DefaultTTL: time.Hour})
 //	_, err = orders.Upsert(ctx, "42", Order{Item: "tea"})
 //
-// A [Collection] writes and reads documents of one type. [Collection.Batch] writes many of
-// them. [Collection.OnExpired] hands each expiry event to one of the processes that ask for it
-// under one name, [Collection.OnExpiring] does that for warnings, and [Collection.OnRejected] for rejections.
-// [Collection.Schedule] creates a message that is delivered at its time, to [Collection.OnDue]. [Client.Watch] follows
-// events without such a name, for one process. [Client.Ordered] keeps the order of each document's messages. Package
-// clienttest runs a lapse for tests.
+// A [Collection] writes and reads documents of one type. [Collection.Query] finds them by their values.
+// [Collection.Batch] writes many of them. [Collection.OnExpired] hands each expiry event to one of the processes that
+// ask for it under one name, [Collection.OnExpiring] does that for warnings, and [Collection.OnRejected] for
+// rejections. [Collection.Schedule] creates a message that is delivered at its time, to [Collection.OnDue].
+// [Client.Watch] follows events without such a name, for one process. [Client.Ordered] keeps the order of each
+// document's messages. Package clienttest runs a lapse for tests.
 //
 // # Errors
 //
 // Test errors with errors.Is:
 //
 //	ErrNotFound ErrExists ErrPrecondition   lapse says so
+//	ErrNoIndex ErrIndexMade                 no index serves the query, or it is still being made
 //	ErrRejected                             lapse has not applied the message, whatever the reason
 //	ErrInvalid                              an argument is wrong, and nothing was sent
 //	ErrUnknownOutcome                       the write may have taken effect, or will
@@ -41,13 +42,12 @@
 //
 // # Without types
 //
-// [Client] has the messages of lapse as they are on the wire: [Client.Write] publishes a
-// write, a configuration or a drop and waits for its outcome, [Client.Publish] only until it is
-// durable, [Client.Pipeline] publishes many at a time; [Client.Get], [Client.List], [Client.Count], [Client.Forecast],
-// [Client.Config] and [Client.Collections] read; [Client.Status] reports which streams and
-// processes of lapse a NATS server has. There, a write that lapse refuses is no error: its
-// [Result] has the status and the reason; and an answer of the read service that it cannot
-// give a result is a [ReadError].
+// [Client] has the messages of lapse as they are on the wire: [Client.Write] publishes a write, a configuration or a
+// drop and waits for its outcome, [Client.Publish] only until it is durable, [Client.Pipeline] publishes many at a
+// time; [Client.Get], [Client.List], [Client.Query], [Client.Count], [Client.Forecast], [Client.Config] and
+// [Client.Collections] read; [Client.Status] reports which streams and processes of lapse a NATS server has. There, a
+// write that lapse refuses is no error: its [Result] has the status and the reason; and an answer of the read service
+// that it cannot give a result is a [ReadError].
 //
 // The client uses only the wire contract of package wire. To write a client in another
 // language, follow the same subjects, headers and bodies.

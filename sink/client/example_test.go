@@ -183,6 +183,37 @@ func ExampleCollection_List() {
 	// 2 live
 }
 
+func ExampleCollection_Query() {
+	l, c := startLapse()
+	defer l.Close()
+	ctx := context.Background()
+	orders, err := client.Open[Order](c, "orders")
+	check(err)
+	// Declare what you look for before you write, or wait until the index is made: see client.ErrIndexMade.
+	_, err = orders.Configure(ctx, client.Config{DefaultTTL: time.Hour, Indexes: []string{"/item", "/count"}})
+	check(err)
+	for id, document := range map[string]Order{"1": {"tea", 7}, "2": {"coffee", 9}, "3": {"tea", 9}, "4": {"tea", 1}} {
+		_, err := orders.Upsert(ctx, id, document)
+		check(err)
+	}
+	many := []client.QueryOption{client.Where("/item").Eq("tea"), client.Where("/count").Gt(1)}
+	for doc, err := range orders.Query(ctx, append(many, client.OrderBy("-/count"))...) {
+		check(err)
+		fmt.Println(doc.ID, doc.Value.Count)
+	}
+	n, err := orders.QueryCount(ctx, many...)
+	check(err)
+	fmt.Println("count:", n)
+	_, err = orders.QueryCount(ctx, client.Where("/customer").Eq("c1"))
+	fmt.Println("no index:", errors.Is(err, client.ErrNoIndex))
+
+	// Output:
+	// 3 9
+	// 1 7
+	// count: 2
+	// no index: true
+}
+
 func ExampleCollection_Batch() {
 	l, c := startLapse()
 	defer l.Close()

@@ -73,7 +73,7 @@ func Example_guide() {
 	defer c.Close()
 	orders, err := client.Open[Order](c, "orders")
 	check(err)
-	_, err = orders.Configure(ctx, client.Config{DefaultTTL: time.Hour}) // once
+	_, err = orders.Configure(ctx, client.Config{DefaultTTL: time.Hour, Indexes: []string{"/item"}}) // once
 	check(err)
 
 	written, err := orders.Create(ctx, "42", Order{Item: "tea"}, client.TTL(30*time.Minute))
@@ -88,6 +88,14 @@ func Example_guide() {
 		check(err)
 		fmt.Println(d.ID)
 	}
+
+	for d, err := range orders.Query(ctx, client.Where("/item").Eq("tea"), client.Where("/count").Gte(2), client.OrderBy("/item")) {
+		check(err)
+		fmt.Println(d.ID)
+	}
+	n, err := orders.QueryCount(ctx, client.Where("/item").In("tea", "coffee"))
+	check(err)
+	fmt.Println(n)
 
 	_, err = orders.Create(ctx, "42", Order{Item: "coffee"})
 	var rejected *client.RejectedError
@@ -112,6 +120,8 @@ func Example_guide() {
 	// Output:
 	// tea 2 expires after 30m0s
 	// 42
+	// 42
+	// 1
 	// 409 the document exists already: use another id, or upsert or replace it.
 	// expired 42 tea
 }

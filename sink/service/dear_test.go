@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/entries"
 	"github.com/seed18712806/lapse/sink/service"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -18,6 +19,7 @@ import (
 // TestDearReads: few reads that examine many documents are under way at a time, some wait, and more are refused at once.
 // Other reads wait for none of them. While the owner lags, one is under way, and rests three times as long as it took.
 func TestDearReads(t *testing.T) {
+	one := []entries.Condition{{Pointer: "/customer", In: []entries.Value{{Kind: entries.String, Text: "c1"}}}}
 	const took, burst = 100 * time.Millisecond, 200
 	for name, want := range map[string]struct {
 		lags bool
@@ -46,6 +48,12 @@ func TestDearReads(t *testing.T) {
 						}
 						return sink.Page{}, nil
 					},
+					query: func(_ context.Context, _ string, o sink.QueryOptions) (sink.QueryPage, error) {
+						if o.Dear() {
+							work()
+						}
+						return sink.QueryPage{}, nil
+					},
 					count: func(context.Context, string) (wire.CountReply, error) { work(); return wire.CountReply{}, nil },
 					forecast: func(context.Context, string, sink.ForecastOptions) (wire.ForecastReply, error) {
 						work()
@@ -59,11 +67,13 @@ func TestDearReads(t *testing.T) {
 				for i := range burst {
 					all.Go(func() {
 						var err error
-						switch i % 3 {
+						switch i % 4 {
 						case 0:
 							_, err = d.Forecast(ctx, "orders", sink.ForecastOptions{})
 						case 1:
 							_, err = d.Count(ctx, "orders")
+						case 2:
+							_, err = d.Query(ctx, "orders", sink.QueryOptions{Where: one, Scan: true})
 						default:
 							_, err = d.List(ctx, "orders", sink.ListOptions{Prefix: "a"})
 						}
@@ -81,7 +91,8 @@ func TestDearReads(t *testing.T) {
 				}
 				_, err := d.Get(ctx, "orders", "1")
 				_, listErr := d.List(ctx, "orders", sink.ListOptions{})
-				if err := errors.Join(err, listErr); err != nil || time.Since(began) > 0 {
+				_, queryErr := d.Query(ctx, "orders", sink.QueryOptions{Where: one})
+				if err := errors.Join(err, listErr, queryErr); err != nil || time.Since(began) > 0 {
 					t.Errorf("other reads took %s: %v", time.Since(began), err)
 				}
 				all.Wait()

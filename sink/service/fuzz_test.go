@@ -71,6 +71,9 @@ func FuzzRequest(f *testing.F) {
 	f.Add("list", "orders", []byte(`{"limit":1001,"continuation":""}`))
 	f.Add("list", "orders", []byte(`{"continuation":"`+page.Continuation+`"}`))
 	f.Add("list", "orders.a.b", []byte(`[1]`))
+	f.Add("query", "orders", []byte(`{"where":{"/n":1},"scan":true,"limit":2}`))
+	f.Add("query", "orders", []byte(`{"where":{"/n":{"gte":1,"lt":"x"},"/a~2":null},"order":"-/n"}`))
+	f.Add("query", "orders", []byte(`{"order":"deadline","within":"1h","count":true,"continuation":"eyJ3Ijp7fX0"}`))
 	f.Add("count", "nothing", []byte(`{}`))
 	f.Add("forecast", "orders", []byte(`{"buckets":3,"within":"1h"}`))
 	f.Add("forecast", "orders", []byte(`{"buckets":1e9,"within":"-1ns"}`))
@@ -81,7 +84,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add("collections", "", []byte(`{"continuation":"eyJhIjoib3JkZXJzIiwidCI6MX0"}`))
 	f.Fuzz(func(t *testing.T, verb, rest string, body []byte) {
 		switch verb {
-		case "get", "list", "count", "forecast", "config", "collections":
+		case "get", "list", "query", "count", "forecast", "config", "collections":
 		default:
 			verb = "get"
 		}

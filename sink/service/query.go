@@ -52,15 +52,13 @@ func query(ctx context.Context, s *Service, args []string, body []byte) (*nats.M
 		if err != nil {
 			return nil, 0, err
 		}
-		return EncodeQuery(page, opts.Count), len(page.Documents), nil
+		return EncodeQuery(page), len(page.Documents), nil
 	})
 }
 
-// EncodeQuery writes a page of a query as a reply. counts reports whether the request asks for the count.
-func EncodeQuery(page sink.QueryPage, counts bool) []byte {
-	reply := wire.QueryReply{Documents: documents(page.Documents), Examined: page.Examined, Continuation: page.Continuation}
-	if counts {
-		reply.Count = &page.Count
-	}
-	return reply.Encode()
+// EncodeQuery writes a page of a query as a reply.
+func EncodeQuery(page sink.QueryPage) []byte {
+	return wire.QueryReply{
+		Documents: documents(page.Documents), Count: page.Count, Examined: page.Examined, Continuation: page.Continuation,
+	}.Encode()
 }

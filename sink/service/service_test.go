@@ -520,11 +520,11 @@ func TestItIsAMicroService(t *testing.T) {
 			}
 			counted = append(counted, stats.Endpoints[i].Subject)
 		}
-		all := []string{"acme.read.get.>", "acme.read.list.>", "acme.read.count.>", "acme.read.forecast.>", "acme.read.config.>", "acme.read.collections", "acme.read.settled.>"}
+		all := []string{"acme.read.get.>", "acme.read.list.>", "acme.read.query.>", "acme.read.count.>", "acme.read.forecast.>", "acme.read.config.>", "acme.read.collections", "acme.read.settled.>"}
 		if diff := cmp.Diff(all, subjects) + cmp.Diff(all, counted); diff != "" {
 			t.Errorf("subjects (-want +got):\n%s", diff)
 		}
-		if usage[0] != "acme.read.get.<collection>.<id>" || usage[5] != "acme.read.collections" {
+		if usage[0] != "acme.read.get.<collection>.<id>" || usage[6] != "acme.read.collections" {
 			t.Errorf("usage %q", usage)
 		}
 	}

@@ -18,7 +18,7 @@ var permissionsScript = redis.NewScript(permissionsSource)
 // fails half-way, and what it has changed by then stays. So lapse asks beforehand.
 var needed = []any{
 	"EVALSHA_RO", "EVAL_RO", "EXISTS", "HDEL", "HGET", "HGETALL", "HLEN", "HMGET", "HSCAN", "HSET", "INFO", "PING", "RENAME", "SCAN", "TIME", "TYPE", "UNLINK",
-	"ZADD", "ZCARD", "ZCOUNT", "ZRANGE", "ZRANGEBYSCORE", "ZREM", "ZSCORE",
+	"ZADD", "ZCARD", "ZCOUNT", "ZLEXCOUNT", "ZRANGE", "ZRANGEBYLEX", "ZRANGEBYSCORE", "ZREM", "ZREVRANGEBYLEX", "ZSCORE",
 }
 
 // checkPermissions refuses (with ErrDenied) a user who lacks a command.

@@ -16,7 +16,6 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness/redistest"
 	"github.com/seed18712806/lapse/sink/store"
-	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // TestCheck: Check refuses a Redis that may evict documents, and names the setting.

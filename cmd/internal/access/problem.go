@@ -20,6 +20,7 @@ const (
 	NotAllowed         = "not-allowed"            // 403: the token does not allow this
 	CrossOrigin        = "cross-origin"           // 403: a page of another site sent this
 	NotFound           = "not-found"              // 404: no such document, or it has expired
+	NoIndex            = wire.ReasonNoIndex       // 400: no index of the collection serves the query
 	NoCollection       = wire.ReasonNoCollection  // 404: no such collection: it was never configured, or was dropped
 	NoSuchRoute        = "no-such-route"          // 404: no such path
 	MethodNotAllowed   = "method-not-allowed"     // 405
@@ -34,6 +35,7 @@ const (
 	KeyUsed            = "key-used"               // 422: the Idempotency-Key belongs to another request
 	Internal           = "internal"               // 500
 	Unavailable        = "unavailable"            // 503: lapse or one of its servers does not answer
+	IndexMade          = wire.ReasonIndexMade     // 503: the index that would serve the query is still being made
 	TooMany            = "too-many-"              // 503: a limit of this process; its name follows
 	OutcomeUnknown     = "outcome-unknown"        // 504: the write may have taken effect, or may still do so
 )

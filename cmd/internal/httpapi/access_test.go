@@ -71,6 +71,10 @@ func TestTokens(t *testing.T) {
 		r.do(c[0], strings.Replace(c[1], "orders", "carts", 1), c[2], with(orders)...).want(t, 403, `"code":"not-allowed"`)
 	}
 	r.do("POST", "/collections/orders/documents", "", append(with(reader), "Content-Type", linesType)...).want(t, 403)
+	const query = `{"where":{"/item":"tea"},"scan":true}` // a read, although it is a POST
+	r.do("POST", "/collections/orders/query", query, with(reader)...).want(t, 200)
+	r.do("POST", "/collections/carts/query", query, with(orders)...).want(t, 403, `"code":"not-allowed"`)
+	r.do("GET", "/collections/carts/documents?where=item%3Dtea", "", with(orders)...).want(t, 403, `"code":"not-allowed"`)
 	r.do("PUT", path, `{}`, with(orders)...).want(t, 200)
 	r.do("GET", "/collections/carts/documents/1", "", with(orders)...).want(t, 403)
 	r.do("GET", "/collections", "", with(all)...).want(t, 200, "carts", "orders")

@@ -231,7 +231,7 @@ func (a *API) handle(r route, w *recorder, req *http.Request) (err error) {
 	}
 	call.hold = access.NewHold(client, a.bytes)
 	defer call.hold.Leave()
-	if r.kind == writes { // before the slot: the body may be slow to come
+	if r.kind == writes || r.method == http.MethodPost && r.kind == reads { // before the slot: the body may be slow to come
 		if err := a.receive(call); err != nil {
 			return err
 		}
@@ -296,6 +296,11 @@ func bearer(h http.Header) (token string, ok bool) {
 
 // query returns the parameters of the URL, if each is allowed and there once.
 func (r *request) query(allowed ...string) (url.Values, error) {
+	return r.parameters("", allowed...)
+}
+
+// parameters is query, but for one that may be there several times.
+func (r *request) parameters(several string, allowed ...string) (url.Values, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, access.BadRequest("the query is not valid: %s", err)
@@ -304,7 +309,7 @@ func (r *request) query(allowed ...string) (url.Values, error) {
 		if !slices.Contains(allowed, name) {
 			return nil, access.BadRequest("parameter %s is not known here: use %s", wire.Quote(name), cmp.Or(strings.Join(allowed, ", "), "none"))
 		}
-		if len(all) > 1 {
+		if len(all) > 1 && name != several {
 			return nil, access.BadRequest("parameter %s is there %d times: use it once", name, len(all))
 		}
 	}

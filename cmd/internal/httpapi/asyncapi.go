@@ -306,6 +306,7 @@ func (m *messages) reads() {
 	}{
 		{"get", "read.get.{collection}.{id}", "Document", emptyBody, document},
 		{"list", "read.list.{collection}", "Documents", schemaOf("ListRequest"), nil},
+		{"query", "read.query.{collection}", "Found", schemaOf("Query"), nil},
 		{"count", "read.count.{collection}", "Count", emptyBody, nil},
 		{"forecast", "read.forecast.{collection}", "Forecast", schemaOf("ForecastRequest"), nil},
 		{"config", "read.config.{collection}", "Config", emptyBody, nil},

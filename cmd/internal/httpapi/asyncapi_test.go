@@ -179,6 +179,7 @@ func session(t *testing.T, r *rig) {
 	for read, body := range map[string]string{
 		"get.orders." + wire.EscapeID("a.b ü"): "", "get.orders.x": `{"renew":true}`, "list.orders": `{"limit":1}`, "count.orders": "", "config.orders": "", "collections": `{}`, "settled.orders": "",
 		"forecast.orders": `{"buckets":2,"within":"1h","defaultTtl":60}`, "list.nothing": `{"order":"deadline","within":"1h"}`,
+		"query.orders": `{"where":{"/n":{"gte":1}},"scan":true}`,
 	} {
 		if _, err := c.NC.Request("lapse.read."+read, []byte(body), limit); err != nil {
 			t.Fatal(err)

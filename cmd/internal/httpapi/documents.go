@@ -122,8 +122,11 @@ func (a *API) get(r *request, renew bool) (sink.Document, error) {
 }
 
 func listDocuments(a *API, w http.ResponseWriter, r *request) error {
-	if r.URL.Query().Has("ids") {
+	switch values := r.URL.Query(); {
+	case values.Has("ids"):
 		return a.getDocuments(w, r)
+	case isQuery(values):
+		return a.selectDocuments(w, r)
 	}
 	opts, err := r.list()
 	if err != nil {
@@ -146,17 +149,23 @@ func (r *request) list() (opts sink.ListOptions, err error) {
 		return opts, err
 	}
 	opts = sink.ListOptions{MaxBytes: pageBytes, Continuation: query.Get("continuation"), Order: wire.Order(query.Get("order")), Prefix: query.Get("prefix")}
-	if until := query.Get("until"); until != "" {
-		opts.Until = new(wire.Time)
-		if err := opts.Until.UnmarshalText([]byte(until)); err != nil {
-			return opts, access.BadRequest("until %s is not valid: use an instant in RFC 3339 such as 2026-01-31T12:00:00Z", wire.Quote(until))
-		}
-	}
-	if opts.Within, err = within(query); err != nil {
+	if opts.Until, opts.Within, err = span(query); err != nil {
 		return opts, err
 	}
 	opts.Limit, err = number(query, "limit", wire.MaxListLimit)
 	return opts, err
+}
+
+// span reads the parameters until and within, which limit what is read by its deadline.
+func span(query url.Values) (until *wire.Time, d time.Duration, err error) {
+	if text := query.Get("until"); text != "" {
+		until = new(wire.Time)
+		if err := until.UnmarshalText([]byte(text)); err != nil {
+			return nil, 0, access.BadRequest("until %s is not valid: use an instant in RFC 3339 such as 2026-01-31T12:00:00Z", wire.Quote(text))
+		}
+	}
+	d, err = within(query)
+	return until, d, err
 }
 
 // within reads that parameter; 0 if it is absent.

@@ -116,6 +116,7 @@ func TestExamplesWork(t *testing.T) {
 		{"PUT", collection + "/documents/{id}", "application/json", 201},
 		{"PATCH", collection + "/documents/{id}", "application/merge-patch+json", 200},
 		{"POST", collection + "/documents", "application/x-ndjson", 200},
+		{"POST", collection + "/query", "application/json", 200},
 	} {
 		body := bodies[c.method+" "+c.path]
 		delete(bodies, c.method+" "+c.path)

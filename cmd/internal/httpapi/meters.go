@@ -69,7 +69,8 @@ func (m *meters) register(r prometheus.Registerer) error {
 // verbs are what the metrics call the reads of a path, as over NATS.
 var verbs = map[string]string{
 	"/v1/collections": "collections", collectionPath: "config", collectionPath + "/count": "count",
-	collectionPath + "/forecast": "forecast", documentsPath: "list", documentPath: "get",
+	collectionPath + "/forecast": "forecast", documentsPath: "list", queryPath: "query",
+	documentPath: "get",
 }
 
 // of observes the requests of a route.

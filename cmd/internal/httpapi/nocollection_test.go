@@ -13,9 +13,10 @@ import (
 func TestNoCollection(t *testing.T) {
 	r := start(t, func(o *serve.Options) { o.Processor.OpenCollections = false })
 	const code, command = `"code":"no-collection"`, "lapse config orders"
-	for _, path := range []string{"", "/count", "/forecast", "/documents", "/documents/1", "/documents?ids=1"} {
+	for _, path := range []string{"", "/count", "/forecast", "/documents", "/documents/1", "/documents?ids=1", "/documents?where=a%3D1"} {
 		r.do("GET", "/collections/orders"+path, "").want(t, 404, code, command)
 	}
+	r.do("POST", "/collections/orders/query", `{"where":{"/a":1}}`).want(t, 404, code, command)
 	r.do("PUT", "/collections/orders/documents/1", `{}`).want(t, 404, code, command)
 	r.do("DELETE", "/collections/orders/documents/1", "").want(t, 404, code)
 	r.do("DELETE", "/collections/orders", "").want(t, 404, code)

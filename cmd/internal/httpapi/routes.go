@@ -24,6 +24,7 @@ func (r route) hasEtag() bool { return r.path == documentPath || r.path == colle
 
 const (
 	collectionPath = "/v1/collections/{collection}"
+	queryPath      = collectionPath + "/query"
 	documentsPath  = collectionPath + "/documents"
 	documentPath   = documentsPath + "/{id}"
 )
@@ -37,6 +38,7 @@ var routes = []route{
 	{"DELETE", collectionPath, writes, dropCollection},
 	{"GET", collectionPath + "/count", reads, countDocuments},
 	{"GET", collectionPath + "/forecast", reads, forecastDocuments},
+	{"POST", queryPath, reads, queryDocuments},
 	{"GET", documentsPath, reads, listDocuments},
 	{"POST", documentsPath, imports, importDocuments},
 	{"GET", documentPath, reads, getDocument},
