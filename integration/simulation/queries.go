@@ -271,9 +271,14 @@ func (a *answers) add(model *redismodel.Server, page sink.QueryPage) error {
 	}
 	m := a.find(model)
 	a.pages = append(a.pages, m)
-	a.count += page.Count
-	if len(page.Documents) > a.limit || a.query.count && len(page.Documents) > 0 || page.Count > int64(len(m.matching)) {
-		return fmt.Errorf("it has %d documents and counts %d of %d", len(page.Documents), page.Count, len(m.matching))
+	counted := int64(0)
+	if page.Count != nil {
+		counted = *page.Count
+	}
+	a.count += counted
+	if len(page.Documents) > a.limit || a.query.count != (page.Count != nil) || counted > int64(len(m.matching)) ||
+		a.query.count && len(page.Documents) > 0 {
+		return fmt.Errorf("it has %d documents and counts %d of %d", len(page.Documents), counted, len(m.matching))
 	}
 	seen := map[string]bool{}
 	for _, d := range page.Documents {
