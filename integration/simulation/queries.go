@@ -271,15 +271,13 @@ func (a *answers) add(model *redismodel.Server, page sink.QueryPage) error {
 	}
 	m := a.find(model)
 	a.pages = append(a.pages, m)
-	if (page.Count != nil) != a.query.count {
-		return fmt.Errorf("it counts: %v, as asked: %v", page.Count != nil, a.query.count)
-	}
 	counted := int64(0)
 	if page.Count != nil {
 		counted = *page.Count
 	}
 	a.count += counted
-	if len(page.Documents) > a.limit || a.query.count && len(page.Documents) > 0 || counted > int64(len(m.matching)) {
+	if len(page.Documents) > a.limit || a.query.count != (page.Count != nil) || counted > int64(len(m.matching)) ||
+		a.query.count && len(page.Documents) > 0 {
 		return fmt.Errorf("it has %d documents and counts %d of %d", len(page.Documents), counted, len(m.matching))
 	}
 	seen := map[string]bool{}

@@ -74,7 +74,7 @@ func valueOf(kind byte, n float64, s string) entries.Value {
 // FuzzMember: Parse reads what Member wrote, and nothing else; the order of the bytes is that of value and id.
 func FuzzMember(f *testing.F) {
 	f.Add(byte(4), byte(4), 1.5, -2.5, "a", "a\x00", "id", "\x01id")
-	f.Add(byte(3), byte(3), 0.0, -0.0, "", "\x01", "x", "")
+	f.Add(byte(3), byte(3), 0.0, math.Copysign(0, -1), "", "\x01", "x", "")
 	f.Add(byte(3), byte(4), math.MaxFloat64, 5e-324, "\x00\x01\x01", "\x00\x01", "\x00", "\x01\x01")
 	f.Fuzz(func(t *testing.T, k1, k2 byte, n1, n2 float64, s1, s2, id1, id2 string) {
 		a, b := valueOf(k1, n1, s1), valueOf(k2, n2, s2)

@@ -25,7 +25,7 @@ var (
 	// ErrServer: the Redis server cannot be used.
 	ErrServer = errors.New("this Redis server cannot be used")
 	// ErrFull: the server has no memory left for what a commit adds.
-	ErrFull = errors.New("Redis is full")
+	ErrFull = errors.New("the memory of Redis is full")
 	// ErrDenied: the user may not run a command that lapse needs.
 	ErrDenied = errors.New("the user of lapse may not run")
 )

@@ -2,7 +2,7 @@ package main
 
 const foldEntries, foldMaking = "processor/internal/fold/entries.go", "processor/internal/fold/making.go"
 
-// indexTeeth break property indexes and queries.
+// indexTeeth break property indexes.
 var indexTeeth = []tooth{
 	{"former-values-stay", "X1", foldEntries,
 		"A write leaves the entries of the values that it replaces.",
@@ -12,14 +12,6 @@ var indexTeeth = []tooth{
 		"A document that is reaped leaves its entries.",
 		`changeEntries(c, config, nil, doc.Key.ID, doc.values(config), make([][]entries.Value, len(config.Indexes)))`,
 		`changeEntries(c, config, nil, doc.Key.ID, doc.values(config), doc.values(config))`},
-	{"entries-of-what-is-overwritten-stay", "X1", foldEntries,
-		"A create that finds its document expired leaves the entries of that.",
-		`(m.Op != wire.Touch || len(`,
-		`(m.Op != wire.Touch && m.Op != wire.Create || len(`},
-	{"renewal-adds-no-entries", "X2", foldEntries,
-		"A document that is renewed while an index is made, and goes in front of the place of making, gets no entries.",
-		`(m.Op != wire.Touch || len(d.catalog.Making(m.Collection)) > 0)`,
-		`m.Op != wire.Touch`},
 	{"one-place-too-far", "X2", foldMaking,
 		"The place of making is behind a document that was not passed.",
 		`			m.Score, m.ID = score, f.IDs[last]`,
@@ -50,10 +42,6 @@ var indexTeeth = []tooth{
 		"An owner that takes over does not go on with what is being made.",
 		`	p.collections.ResumeMaking(stored.Making)`,
 		`	p.collections.ResumeMaking(nil)`},
-	{"array-returned-at-each-entry", "queries", "sink/querypage.go",
-		"A document with an array is returned at each of its entries.",
-		`	return d, values, ok && member == e.member, nil`,
-		`	return d, values, ok, nil`},
 	{"lost-entries-unseen", "X1", "processor/internal/shard/owner.go",
 		"The owner does not look whether an index has lost entries.",
 		`collections, p.collections.IndexesOf(collections)...); err`,

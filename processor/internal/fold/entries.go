@@ -125,11 +125,11 @@ func (d *Decision) unindex(c *store.CollectionChanges, doc *DueDocument) {
 }
 
 // values are those of the document for the property indexes.
-func (doc *DueDocument) values(config store.Config) [][]entries.Value {
-	if doc.indexed == nil {
-		doc.indexed = valuesOf(doc.Body, config)
+func (d *DueDocument) values(config store.Config) [][]entries.Value {
+	if d.indexed == nil {
+		d.indexed = valuesOf(d.Body, config)
 	}
-	return doc.indexed
+	return d.indexed
 }
 
 // changeEntries adds the entries that a document gets and loses, in the order of the indexes of a configuration. In the
