@@ -169,8 +169,18 @@ func (s *scenario) parseLine(line string) error {
 		}
 		rest = strings.TrimPrefix(rest, " ")
 		st.header = nats.Header{}
+		last := ""
 		for _, h := range strings.Split(headers, "; ") {
-			name, value, _ := strings.Cut(h, ": ")
+			name, value, begins := strings.Cut(h, ": ")
+			switch {
+			case !begins && last == "":
+				return errors.New("a header must have a name and a value")
+			case !begins: // the value before has the separator in it
+				values := st.header[last]
+				values[len(values)-1] += "; " + h
+				continue
+			}
+			last = name
 			st.header[name] = append(st.header[name], value)
 		}
 	}
