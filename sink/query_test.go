@@ -166,10 +166,14 @@ func TestQueryBounds(t *testing.T) {
 			bodies[fmt.Sprintf("%04d", i*7919%10_000)] = fmt.Sprintf(`{"kind":%d,"n":%d,"rare":%d,"every":[1,2]}`, i%2, i, i%1300)
 		}
 		r.put(bodies)
+		orders := []string{"", "/n", "-/n", "deadline", "id"}
+		if strings.HasSuffix(t.Name(), "/miniredis") { // it sorts the whole index for each script
+			orders = []string{"", "-/n"}
+		}
 		for _, indexes := range [][]string{{"/kind", "/n"}, {"/kind", "/n", "/rare", "/every"}} {
 			r.declare(indexes...)
 			for _, texts := range [][]string{{"kind=1", "rare=7"}, {"kind=0", "rare=7"}, {"kind=0,1", "rare<100"}, {"n>=5", "kind=1"}} {
-				for _, order := range []string{"", "/n", "-/n", "deadline", "id"} {
+				for _, order := range orders {
 					by, err := entries.ParseOrder(order)
 					if err != nil {
 						t.Fatal(err)
