@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/seed18712806/lapse/integration/oracle/patch"
+	"github.com/seed18712806/lapse/integration/simulation/conditions"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -245,6 +246,11 @@ func (m *Model) warning(msg Message, collection string, asked asked, outcome wir
 		return "collection " + collection + " is not configured"
 	case outcome.ExpiresAt == nil && header(msg, "Lapse-Target") != "":
 		return "nothing is delivered"
+	}
+	for _, pointer := range m.collections[collection].Indexes {
+		if slices.Contains(conditions.At(msg.Data, pointer), conditions.LeftOut) {
+			return "is not indexed"
+		}
 	}
 	return ""
 }

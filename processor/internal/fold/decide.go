@@ -215,6 +215,9 @@ func (d *Decision) write(m *Message) bool {
 		if o.ExpiresAt = expiresAt(next.Header, config); o.ExpiresAt == nil && m.ReplyTo != "" && m.Target != "" && o.Warning == "" {
 			o.Warning = undelivered(m)
 		}
+		if indexes && m.ReplyTo != "" && o.Warning == "" {
+			o.Warning = s.leftOut(m, config)
+		}
 	}
 	d.done(m, o)
 	return true

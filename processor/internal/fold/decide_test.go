@@ -297,11 +297,13 @@ func TestTTLOfAPatchedDocument(t *testing.T) {
 }
 
 // A write whose own ttl will not count says so in its outcome. So the client learns it where TTL
-// is off, and only there: a ttl of -1 means never, and null means none.
+// is off, and only there: a ttl of -1 means never, and null means none. A write of what is not indexed says so too.
 func TestWarning(t *testing.T) {
 	on := store.Config{History: ttlrules.History{}.With(0, 1, -1)}
 	off := store.Config{History: on.History.With(5, 2, ttlrules.Off)}
+	byN := store.Config{History: on.History, Indexes: []store.PropertyIndex{{Pointer: "/n"}}}
 	const (
+		leftOut = `no query by "/n" finds this document: what it has there is not indexed. Use a string of up to 255 bytes, a number, true, false, null, or an array of up to 32 of these.`
 		turnOn  = `TTL is off in collection c, so this document will not expire: set its defaultTtl to -1 or to a number of seconds (lapse config c --default-ttl -1).`
 		indexed = `TTL is off in collection c, so this document will not expire: set its indexingMode to "consistent" first (lapse config c --indexing consistent), then set its defaultTtl to -1 or to a number of seconds (lapse config c --default-ttl -1).`
 		invalid = `ttl "1" is not valid: use a whole number of seconds from 1 to 2147483647, or -1 for never. Write it without quotes, fraction or exponent. The document was written all the same, because TTL is off in collection c, and it will not expire.`
@@ -331,6 +333,14 @@ func TestWarning(t *testing.T) {
 		{off, wire.Create, `{}`, `{"ttl":60}`, ``}, // rejected: it takes no effect
 		{on, wire.Upsert, ``, `{"ttl":60}`, ``},
 		{on, wire.Upsert, ``, `{"ttl":"1"}`, ``},
+		{byN, wire.Upsert, ``, `{"n":{}}`, leftOut},
+		{byN, wire.Create, ``, `{"n":[[]]}`, leftOut},
+		{byN, wire.Patch, `{"n":1}`, `{"n":{"a":null}}`, leftOut},
+		{byN, wire.Patch, `{"n":{}}`, `{"m":{}}`, ``}, // it has written nothing there
+		{byN, wire.Patch, `{"n":{}}`, `{"n":null}`, ``},
+		{byN, wire.Touch, `{"n":{}}`, ``, ``},
+		{byN, wire.Delete, `{"n":{}}`, ``, ``},
+		{byN, wire.Upsert, `{"n":{}}`, `{"n":[1,null]}`, ``},
 	} {
 		header := nats.Header{wire.HeaderReplyTo: {"_INBOX.x"}}
 		m := decoder.Decode("lapse.write."+string(c.op)+".c.x", header, []byte(c.body), Position{Seq: 9, Time: 10})

@@ -2,6 +2,7 @@ package fold
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 
 	"github.com/seed18712806/lapse/sink/entries"
@@ -89,6 +90,25 @@ func (d *Decision) countEntries(s *Slot, m *Message, config store.Config) {
 	total := count(x.were) + x.bound
 	d.entries += total - x.total
 	x.total = total
+}
+
+// leftOut is the warning that what a message has written at a pointer is not indexed; empty if all of it is. What a
+// patch writes there is as it is in the patch.
+func (s *Slot) leftOut(m *Message, config store.Config) string {
+	written := s.indexed.are
+	switch {
+	case !m.Op.HasBody():
+		return ""
+	case s.Now.document != nil:
+		written = valuesOf(m.Body, config)
+	}
+	for i, values := range written {
+		if len(values) == 1 && values[0].Kind == entries.LeftOut {
+			return fmt.Sprintf("no query by %s finds this document: what it has there is not indexed. Use a string of up to %d bytes, "+
+				"a number, true, false, null, or an array of up to %d of these.", wire.Quote(config.Indexes[i].Pointer), entries.MaxValue, entries.MaxElements)
+		}
+	}
+	return ""
 }
 
 // index adds the entries that a change of a document changes.
