@@ -47,7 +47,7 @@ func (m *Model) faults(msg Message, op string) (codes []int) {
 		case name == strings.ToLower(wire.HeaderReplyTo) && m.isInbox(values[0]):
 		case name == strings.ToLower(wire.HeaderIfMatch) && isMatch(values[0]):
 		case name == "lapse-clock" && values[0] == "keep" && slices.Contains([]string{"upsert", "replace", "patch"}, op):
-		case name == "lapse-clock" && slices.Contains([]string{"upsert", "create", "replace", "patch", "touch"}, op) && moment(values[0]) != nil:
+		case name == "lapse-clock" && slices.Contains([]string{"upsert", "create", "replace", "patch", "touch"}, op) && m.askedOf(msg).begin != nil:
 		case name == "lapse-target" && slices.Contains([]string{"upsert", "create", "replace"}, op) && isTarget(values[0]):
 		case name == "lapse-slide" && op == "touch" && match != "" && match != "*" && reply == "":
 		case name == "lapse-not-after" && slices.Contains([]string{"upsert", "create", "replace"}, op) && moment(values[0]) != nil:
