@@ -45,9 +45,9 @@ func TestCopyIsBounded(t *testing.T) {
 				seen[d.ID] = true
 				bytes += len(d.Value)
 			}
-			// HSCAN may return some more than it is asked for: a small hash as a whole, else the
-			// documents whose hashes are alike.
-			if bytes > most+12*size || size > 64 && len(c.Documents) > 2*64 {
+			// HSCAN may return some more than it is asked for: a small hash as a whole, else the documents whose hashes are
+			// alike. Valkey keeps seven of these in a bucket, and may have several buckets for them: 14 were seen.
+			if bytes > most+24*size || size > 64 && len(c.Documents) > 2*64 {
 				t.Errorf("of documents of %d bytes, one copy has %d, %d bytes", size, len(c.Documents), bytes)
 			}
 			collections, place = collections[c.Done:], c.Next
