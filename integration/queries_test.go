@@ -161,7 +161,7 @@ func (a *asker) round(round int) {
 		}
 		a.send(randomWrite(r, a.client.Prefix, collection, ids))
 	}
-	if configures && later { // so that the indexes are made of what is there
+	if configures && later { // the indexes come when the documents are there
 		a.client.Flush()
 		a.configure(r, collection)
 	}

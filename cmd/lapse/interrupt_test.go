@@ -204,8 +204,8 @@ func TestInterruptedExport(t *testing.T) {
 	}
 }
 
-// TestInterruptedDelete: a delete of what a query finds ends behind a page when it is interrupted, says how many
-// documents are deleted, and is repeated as it is.
+// TestInterruptedDelete: somebody interrupts a delete of what a query finds. It finishes its page, and says how many
+// documents it has deleted. The same command deletes the rest.
 func TestInterruptedDelete(t *testing.T) {
 	t.Parallel()
 	const documents = 5000

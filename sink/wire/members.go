@@ -56,8 +56,8 @@ type Retention struct {
 	// was deleted or overwritten; Within is the promise.
 	Oldest map[string]float64 `json:"oldest"`
 	Within float64            `json:"within"`
-	// CleanSince is by place an instant: nothing is left there of a document that had expired, or was deleted or
-	// overwritten, before it. A place of which the owner does not know is absent.
+	// CleanSince is an instant for each place: a document that expired, or was deleted or overwritten, before it has
+	// no bytes there. A place is absent if the owner does not know its instant.
 	CleanSince map[string]Time `json:"cleanSince"`
 }
 

@@ -22,13 +22,13 @@ type Forgotten struct {
 
 // Help implements [kong.HelpProvider].
 func (Forgotten) Help() string {
-	return `For each place that keeps bytes it prints an instant: nothing is left there of what had ended
-before it. A document ends when it is deleted or overwritten, or expires. lapse keeps no list of those that are
-gone, so you say with --ended when that was: then the command says whether any byte may be left, where,
-and until when at most. With several shards it says what is true of all of them.
+	return `It prints an instant for each place in which lapse keeps documents. A document that ended before
+that instant has no bytes there any more. A document ends when it is deleted or overwritten, or expires. lapse keeps
+no list of documents that have ended, so say with --ended when this one did: then the command says whether bytes of it
+may be left, where, and until when at most. The instants hold for all shards.
 
-It knows nothing of your subscribers, of followers, dead letters, archives and backups. "lapse snapshot --forget" lets go
-at once of what may go. The exit code is 4 if the document is live, and 6 if bytes may be left.`
+It does not look at your subscribers, followers, dead letters, archives and backups. "lapse snapshot --forget" removes
+at once what lapse may remove. The exit code is 4 if the document is live, and 6 if bytes may be left.`
 }
 
 // places are where bytes of documents are, in the order of the report.
@@ -38,10 +38,11 @@ var places = []string{"log", "snapshots", "events", "redis"}
 type forgottenReport struct {
 	Collection string `json:"collection"`
 	ID         string `json:"id"`
-	// CleanSince is by place the instant before which nothing is left of what had ended. A place of which lapse does
-	// not know is absent.
+	// CleanSince is an instant for each place: a document that ended before it has no bytes there. A place is absent
+	// if lapse does not know its instant.
 	CleanSince map[string]wire.Time `json:"cleanSince"`
-	// EndedBefore is the oldest of them: of what had ended before, nothing is left anywhere. It is absent if one is.
+	// EndedBefore is the oldest of these instants: a document that ended before it has no bytes in any place. It is
+	// absent if a place is.
 	EndedBefore wire.Time `json:"endedBefore,omitzero"`
 	Ended       wire.Time `json:"ended,omitzero"`
 	// Only if Ended is known: Left are the places that may have bytes, and Until when they have none any more.
@@ -107,7 +108,7 @@ func (c *Forgotten) checkGone(ctx context.Context, conn *client.Client) error {
 	return nil
 }
 
-// cleanSince is by place from when on all shards are clean, and the promise of lapse.
+// cleanSince reads from a status, for each place, the oldest CleanSince of the shards, and the longest --forget-within.
 func cleanSince(s client.Status) (clean map[string]wire.Time, within time.Duration, err error) {
 	clean = make(map[string]wire.Time)
 	for _, shard := range s.Shards {
@@ -123,7 +124,7 @@ func cleanSince(s client.Status) (clean map[string]wire.Time, within time.Durati
 		}
 	}
 	if len(clean) == 0 {
-		return nil, 0, &output.StatusError{Status: wire.StatusUnavailable, Text: "no process owns the log, so none says what is left of documents"}
+		return nil, 0, &output.StatusError{Status: wire.StatusUnavailable, Text: "no process owns a shard, so none knows what is left of documents: start lapse, and repeat the command"}
 	}
 	return clean, within, nil
 }
@@ -159,7 +160,7 @@ func (r *forgottenReport) judge(ended *Instant, within time.Duration) {
 // print prints the report as text.
 func (r *forgottenReport) print(streams output.Streams, name string) error {
 	w := newTable(streams.Out)
-	_, _ = fmt.Fprintln(w, "PLACE\tNOTHING LEFT OF WHAT HAD ENDED BEFORE\t")
+	_, _ = fmt.Fprintln(w, "PLACE\tNO BYTES OF DOCUMENTS THAT ENDED BEFORE\t")
 	for _, place := range places {
 		since, verdict := "not known: lapse may not ask Redis to write its files anew", ""
 		if at, ok := r.CleanSince[place]; ok {

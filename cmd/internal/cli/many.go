@@ -69,7 +69,7 @@ func (t Targets) several(w Writing) (bool, error) {
 	return true, CheckCollection(t.Collection)
 }
 
-// pager is that of the documents.
+// pager returns what reads the documents in pages.
 func (t Targets) pager() (pager, error) {
 	if t.IDPrefix != nil {
 		return pager{list: wire.ListRequest{Limit: wire.MaxListLimit, Prefix: *t.IDPrefix, Continuation: t.Continuation}}, nil

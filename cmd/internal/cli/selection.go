@@ -40,7 +40,7 @@ type pager struct {
 	queries bool // it is a query
 }
 
-// pager is that of what is selected.
+// pager returns what reads the selected documents in pages.
 func (s Selection) pager(limit int, continuation string) (pager, error) {
 	order, err := s.order()
 	if err != nil {

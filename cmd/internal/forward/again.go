@@ -61,7 +61,7 @@ func (f *forwarding) answerAgain(ctx context.Context, c *client.Client, prefix w
 	}
 	return func() {
 		if err := sub.Unsubscribe(); err == nil {
-			// Until the server knows of it, whoever asks waits for an answer that does not come.
+			// Until the server has taken the subscription away, it delivers requests here, and nobody answers them.
 			_ = c.Conn().FlushTimeout(exchangeWithin)
 		}
 		cancel()

@@ -84,7 +84,7 @@ func startNATS(ctx context.Context, opts Options) (*natsServer, error) {
 		JetStream:              true,
 		DisableJetStreamBanner: true,
 		StoreDir:               filepath.Join(opts.Data, storeName),
-		JetStreamMaxStore:      int64(size), // by default three quarters of what is free now: see [natsServer.limitStore]
+		JetStreamMaxStore:      int64(size), // the default, 3/4 of the free space, would not follow the disk as limitStore does
 		SyncInterval:           opts.NATSSync,
 		SyncAlways:             opts.NATSSync == 0,
 		Authorization:          opts.NATSToken,
