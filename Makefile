@@ -1,6 +1,6 @@
 # The recipes are in .ci, so that you can run them without make.
 
-.PHONY: run test check faults simulate mutants soak lint bench
+.PHONY: run test check faults simulate mutate soak lint bench
 
 # Run lapse with NATS and Redis embedded; its data is in ./lapse-data.
 run:
@@ -24,10 +24,10 @@ faults:
 simulate:
 	.ci/simulate -run TestSeeds -v -timeout 0 -from 0 -for $${LAPSE_SIMULATE:-1h}
 
-# Change lapse in 300 places, one at a time, and list the changes that no test notices. It takes
-# hours. For some rooms: go run ./integration/simulation/mutants -rooms shard,fold
-mutants:
-	go run ./integration/simulation/mutants
+# Change lapse in 24 places, one at a time, and list the changes that no test notices. For some rooms, or more
+# changes: go run ./integration/mutate -room shard,fold -n 100
+mutate:
+	go run ./integration/mutate
 
 # Run lapse under a steady load and faults for an hour, or for LAPSE_SOAK.
 soak:

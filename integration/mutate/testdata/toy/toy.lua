@@ -1,0 +1,4 @@
+-- 0 == 0
+local n = 1
+redis.call('SET', KEYS[1], n)
+return n
