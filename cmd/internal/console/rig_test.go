@@ -1,22 +1,15 @@
 package console_test
 
 import (
-	"context"
-	"encoding/json"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/serve"
-	"github.com/seed18712806/lapse/cmd/internal/web"
+	"github.com/seed18712806/lapse/cmd/internal/serve/servetest"
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -30,44 +23,16 @@ type rig struct {
 	stop func() // ends lapse and waits
 }
 
-// start runs "lapse serve" in this process until the test ends.
+// start runs `lapse serve` in this process until the test ends.
 func start(t testing.TB, set ...func(*serve.Options)) *rig {
 	t.Helper()
-	ready := filepath.Join(t.TempDir(), "ready")
-	opts := serve.Options{
-		Version: "0.0.0", Logger: slog.New(slog.DiscardHandler),
-		NATSListen: "127.0.0.1:0", HTTP: web.Options{Listen: "127.0.0.1:0"},
-		NATSSync: time.Second, Data: t.TempDir(), ReadyFile: ready,
-	}
-	opts.Processor.Prefix, opts.Processor.OpenCollections = wire.DefaultPrefix, true
-	for _, f := range set {
-		f(&opts)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- serve.Run(ctx, opts) }()
-	r := &rig{t: t, stop: sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("lapse: %v", err)
-		}
-	})}
-	t.Cleanup(r.stop)
-	var at struct{ NATS, HTTP string }
-	harness.Until(t, harness.Limit, "lapse is ready", func(context.Context) error {
-		content, err := os.ReadFile(ready)
-		if err != nil {
-			return err
-		}
-		return json.Unmarshal(content, &at)
-	})
-	r.base = at.HTTP
-	var err error
-	if r.Client, err = client.Connect(client.Options{Server: at.NATS, Timeout: harness.Limit}); err != nil {
+	l := servetest.Start(t, set...)
+	c, err := client.Connect(client.Options{Server: l.NATS, Timeout: harness.Limit})
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(r.Close)
-	return r
+	t.Cleanup(c.Close)
+	return &rig{t: t, base: l.HTTP, Client: c, stop: l.Stop}
 }
 
 // put writes a document.

@@ -3,11 +3,8 @@ package httpapi_test
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"io"
-	"log/slog"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -15,7 +12,7 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/serve"
-	"github.com/seed18712806/lapse/cmd/internal/web"
+	"github.com/seed18712806/lapse/cmd/internal/serve/servetest"
 	"github.com/seed18712806/lapse/integration/harness/poll"
 	"github.com/seed18712806/lapse/sink/client"
 )
@@ -35,53 +32,18 @@ type rig struct {
 	stop     func() // ends lapse and waits
 }
 
-// start runs "lapse serve" in this process until the test ends.
+// start runs `lapse serve` in this process until the test ends.
 func start(t testing.TB, set ...func(*serve.Options)) *rig {
 	t.Helper()
-	ready := filepath.Join(t.TempDir(), "ready")
-	opts := serve.Options{
-		Version: "0.0.0", Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
-		NATSListen: "127.0.0.1:0", RedisListen: "127.0.0.1:0", HTTP: web.Options{Listen: "127.0.0.1:0"},
-		NATSSync: time.Second, Data: t.TempDir(), ReadyFile: ready,
-	}
-	opts.Processor.Prefix, opts.Processor.OpenCollections = "lapse", true // a write makes a collection
-	for _, f := range set {
-		f(&opts)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- serve.Run(ctx, opts) }()
-	r := &rig{t: t, http: &http.Client{Transport: checked{t, &http.Transport{}}}}
-	r.stop = sync.OnceFunc(func() {
-		r.http.CloseIdleConnections()
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("lapse: %v", err)
-		}
-	})
+	l := servetest.Start(t, set...)
+	r := &rig{t: t, base: l.HTTP + "/v1", nats: l.NATS, redis: l.Redis, password: filepath.Join(l.Data, "redis-password"),
+		http: &http.Client{Transport: checked{t, &http.Transport{}}}}
+	r.stop = func() { r.http.CloseIdleConnections(); l.Stop() }
 	t.Cleanup(r.stop)
-	eventually(t, "lapse is ready", func() bool {
-		select {
-		case err := <-ended:
-			ended <- err
-			t.Fatalf("lapse has ended: %v", err)
-		default:
-		}
-		content, err := os.ReadFile(ready)
-		if err != nil {
-			return false
-		}
-		var at struct{ NATS, Redis, HTTP string }
-		if err := json.Unmarshal(content, &at); err != nil {
-			t.Fatal(err)
-		}
-		r.base, r.nats, r.redis = at.HTTP+"/v1", at.NATS, at.Redis
-		r.password = filepath.Join(opts.Data, "redis-password")
-		return true
-	})
 	return r
 }
 
+// eventually waits until a condition is met.
 func eventually(t testing.TB, what string, met func() bool) {
 	t.Helper()
 	if err := poll.Met(limit, what, met); err != nil {

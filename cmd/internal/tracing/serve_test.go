@@ -1,82 +1,46 @@
 package tracing_test
 
 import (
-	"context"
-	"encoding/json"
 	"io"
 	"log/slog"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"github.com/seed18712806/lapse/cmd/internal/serve"
-	"github.com/seed18712806/lapse/cmd/internal/web"
-	"github.com/seed18712806/lapse/integration/harness/poll"
-	"github.com/seed18712806/lapse/processor"
+	"github.com/seed18712806/lapse/cmd/internal/serve/servetest"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // lapse is a process that serves with everything embedded.
 type lapse struct {
-	t     *testing.T
-	nats  *nats.Conn
-	at    struct{ NATS, HTTP string }
-	stop  func()
-	ended chan error
+	*servetest.Lapse
+	t    *testing.T
+	nats *nats.Conn
 }
 
+// serveLapse runs lapse until the test ends.
 func serveLapse(t *testing.T) *lapse {
 	t.Helper()
-	ready := filepath.Join(t.TempDir(), "ready")
-	running, stop := context.WithCancel(context.Background())
-	l := &lapse{t: t, stop: stop, ended: make(chan error, 1)}
-	go func() {
-		l.ended <- serve.Run(running, serve.Options{
-			Version: "1.2.3", Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), NATSListen: "127.0.0.1:0", HTTP: web.Options{Listen: "127.0.0.1:0"},
-			NATSSync: time.Second, Data: t.TempDir(), ReadyFile: ready, Processor: processor.Options{Prefix: wire.DefaultPrefix, OpenCollections: true},
-		})
-	}()
-	t.Cleanup(l.end)
-	if err := poll.Until(t.Context(), limit, func(context.Context) error {
-		b, err := os.ReadFile(ready)
-		if err != nil {
-			return err
-		}
-		return json.Unmarshal(b, &l.at)
-	}); err != nil {
-		t.Fatal(err)
-	}
+	l := &lapse{t: t, Lapse: servetest.Start(t, func(o *serve.Options) {
+		o.Version, o.Logger = "1.2.3", slog.New(slog.NewTextHandler(t.Output(), nil))
+	})}
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	var err error
-	if l.nats, err = nats.Connect(l.at.NATS); err != nil {
+	if l.nats, err = nats.Connect(l.NATS); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.nats.Close)
 	return l
 }
 
-// end ends the process, which exports its last spans then.
-func (l *lapse) end() {
-	if l.ended == nil {
-		return
-	}
-	l.stop()
-	if err := <-l.ended; err != nil {
-		l.t.Error(err)
-	}
-	l.ended = nil
-	http.DefaultClient.CloseIdleConnections()
-}
-
 func (l *lapse) request(method, path, traceparent, body string) {
 	l.t.Helper()
-	r, err := http.NewRequestWithContext(l.t.Context(), method, l.at.HTTP+path, strings.NewReader(body))
+	r, err := http.NewRequestWithContext(l.t.Context(), method, l.HTTP+path, strings.NewReader(body))
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -122,7 +86,7 @@ func TestTraces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.end()
+	l.Stop() // it exports its last spans then
 
 	const route = "/v1/collections/{collection}/documents/{id}"
 	put, get, over := c.one(t, "PUT "+route), c.one(t, "GET "+route), c.one(t, "process lapse.read.get.<collection>.<id>")
