@@ -371,7 +371,7 @@ func cutConnection(t *testing.T, config jetstream.StreamConfig) {
 	r := &rig{t, nc, js, stream, publisher(nc)}
 	const many = 200 // of some 350 bytes each
 	cuts := 0
-	for i, bytes := 0, 1; bytes < 110_000; i, bytes = i+1, bytes+7001 {
+	for i, bytes := 0, 1; bytes < 110_000; i, bytes = i+1, bytes+13_001 {
 		id, from := strconv.Itoa(i), 1000*i+1
 		select {
 		case <-lost:
@@ -399,7 +399,7 @@ func cutConnection(t *testing.T, config jetstream.StreamConfig) {
 		// After it has connected again, the client library sends what it kept, and then the
 		// fence. A request for a fence may be lost with the connection.
 		for fenced := false; !fenced; {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			_, err := broken.Fence(ctx, i)
 			cancel()
 			if fenced = err == nil; !fenced && t.Context().Err() != nil {

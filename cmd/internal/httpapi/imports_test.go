@@ -167,7 +167,7 @@ func TestImportOfAClientThatLeaves(t *testing.T) {
 // TestImportOfMany: more lines than fit, with a client that reads them late.
 func TestImportOfMany(t *testing.T) {
 	r := start(t)
-	const many = 20_000
+	const many = 8_000
 	var input strings.Builder
 	for n := range many {
 		fmt.Fprintf(&input, "{\"id\":\"%d\",\"n\":%d}\n", n, n)

@@ -369,7 +369,7 @@ func TestG9_ReapsAsMuchAsItApplies(t *testing.T) {
 }
 
 func reapsAsMuchAsItApplies(t *testing.T, body string, configures bool) {
-	const many = 3 * fold.BatchMessages
+	const many = 2 * fold.BatchMessages
 	r := newRig(t)
 	r.idle()
 	r.send(start, "lapse.config.c", `{"defaultTtl":1}`)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"log/slog"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -28,7 +30,13 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-func TestMain(m *testing.M) { natstest.Main(m) }
+// TestMain lets make test try fewer random histories. The simulation, which runs beside it, has thousands.
+func TestMain(m *testing.M) {
+	if os.Getenv("LAPSE_QUICK") != "" {
+		_ = flag.Set("rapid.checks", "30")
+	}
+	natstest.Main(m)
+}
 
 const prefix = wire.DefaultPrefix
 
