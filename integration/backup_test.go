@@ -53,7 +53,8 @@ func restored(t *testing.T, backup string, shards int, flags ...string) *world {
 	w.start()
 	t.Cleanup(func() {
 		if log := w.lapse.Log(); strings.Contains(log, "messages were deleted") {
-			t.Errorf("lapse takes the sequences that a restore leaves out for messages that somebody has deleted:\n%s", log)
+			t.Errorf("lapse takes the sequences that a restore leaves out for messages that somebody has deleted:\n%s",
+				log)
 		}
 	})
 	return w
@@ -62,7 +63,8 @@ func restored(t *testing.T, backup string, shards int, flags ...string) *world {
 // start starts lapse as a process.
 func (w *world) start() {
 	w.t.Helper()
-	w.lapse = harness.StartLapse(w.t, w.nats.URL(), w.redis.Address(), "--duplicate-window", duplicateWindow.String(), "--shards", strconv.Itoa(max(w.shards, 1)))
+	w.lapse = harness.StartLapse(w.t, w.nats.URL(), w.redis.Address(), "--duplicate-window", duplicateWindow.String(),
+		"--shards", strconv.Itoa(max(w.shards, 1)))
 }
 
 // logNames are the names of the logs.
@@ -119,7 +121,8 @@ func TestG3_BackupUnderLoad(t *testing.T) {
 				original, now := first.Stream(log), second.Stream(log)
 				ends[log] = beginsLike(t, log, now, original)
 				if next := now[len(now)-1].Seq; next <= original[len(original)-1].Seq {
-					t.Errorf("%s goes on with %d, and the original has used %d", log, next, original[len(original)-1].Seq)
+					t.Errorf("%s goes on with %d, and the original has used %d", log, next,
+						original[len(original)-1].Seq)
 				}
 				if ends[log] == 0 {
 					t.Errorf("%s is empty", log)
@@ -368,7 +371,8 @@ func TestG7_KilledRestore(t *testing.T) {
 			}
 		}
 	}
-	if _, errOut, code := harness.Run(t, "lapse", nil, "restore", name, "--server", second.nats.URL()); code != 0 && !strings.Contains(errOut, "exists") {
+	if _, errOut, code := harness.Run(t, "lapse", nil, "restore", name, "--server", second.nats.URL()); code != 0 &&
+		!strings.Contains(errOut, "exists") {
 		t.Fatalf("restore: %s", errOut)
 	}
 	second.start()

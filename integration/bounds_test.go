@@ -138,7 +138,8 @@ func TestAll_Bounds_LiveEvents(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusServiceUnavailable {
+					if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK &&
+						resp.StatusCode != http.StatusServiceUnavailable {
 						t.Errorf("%s: %v", resp.Status, err)
 					}
 					_ = resp.Body.Close()
@@ -159,16 +160,19 @@ func TestAll_Bounds_Archive(t *testing.T) {
 	const events, size = 9_000, 8 << 10
 	for n := range events {
 		id := fmt.Sprint(n)
-		msg := &nats.Msg{Subject: w.Prefix.Expired("large", id), Data: fmt.Appendf(nil, `{"id":%q,"x":"%0*d"}`, id, size, n), Header: nats.Header{
-			"ce-specversion": {"1.0"}, "ce-type": {"lapse.document.expired.v1"}, "ce-source": {"/lapse/17/collections/large"}, "ce-subject": {id}, "ce-id": {"large/" + id + "/1"},
-		}}
+		msg := &nats.Msg{Subject: w.Prefix.Expired("large", id),
+			Data: fmt.Appendf(nil, `{"id":%q,"x":"%0*d"}`, id, size, n), Header: nats.Header{
+				"ce-specversion": {"1.0"}, "ce-type": {"lapse.document.expired.v1"},
+				"ce-source": {"/lapse/17/collections/large"}, "ce-subject": {id}, "ce-id": {"large/" + id + "/1"},
+			}}
 		if _, err := w.JS.PublishMsgAsync(msg, jetstream.WithStallWait(harness.Limit)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	<-w.JS.PublishAsyncComplete()
 	dir := t.TempDir()
-	p := harness.StartProcess(t, "archive", programs.Path(t, "lapse"), "archive", "large", dir, "--since", "1h", "--once", "--server", w.lapse.NATSURL)
+	p := harness.StartProcess(t, "archive", programs.Path(t, "lapse"), "archive", "large", dir, "--since", "1h",
+		"--once", "--server", w.lapse.NATSURL)
 	var peak int64
 	harness.Until(t, 4*harness.Limit, "all are archived", func(context.Context) error {
 		if peak = max(peak, p.Peak()); p.Running() {
@@ -233,7 +237,8 @@ func TestAll_Bounds_Subjects(t *testing.T) {
 	w := embedded(t)
 	costs(t, w, "subjects of 3.8 KB and 300,000 subscriptions", 128, func() {
 		refused := make(chan error, 1)
-		nc, err := nats.Connect(w.lapse.NATSURL, nats.NoReconnect(), nats.ClosedHandler(func(nc *nats.Conn) { refused <- nc.LastError() }))
+		nc, err := nats.Connect(w.lapse.NATSURL, nats.NoReconnect(),
+			nats.ClosedHandler(func(nc *nats.Conn) { refused <- nc.LastError() }))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -250,7 +255,8 @@ func TestAll_Bounds_Subjects(t *testing.T) {
 		case <-time.After(harness.Limit):
 			t.Error("the server takes subjects of 3.8 KB")
 		}
-		many, err := nats.Connect(w.lapse.NATSURL, nats.NoReconnect(), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		many, err := nats.Connect(w.lapse.NATSURL, nats.NoReconnect(),
+			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 		if err != nil {
 			t.Fatal(err)
 		}

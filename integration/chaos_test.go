@@ -58,7 +58,8 @@ func newChaos(t *testing.T, seed uint64, persistent bool, shards int) *chaos {
 
 // another makes one more lapse, and does not start it.
 func (c *chaos) another() *harness.Lapse {
-	l := harness.PrepareLapse(c.t, append([]string{"--nats", "nats://" + c.toNATS.Address(), "--redis", "redis://" + c.toRedis.Address()}, c.flags...)...)
+	l := harness.PrepareLapse(c.t, append([]string{"--nats", "nats://" + c.toNATS.Address(), "--redis", "redis://" +
+		c.toRedis.Address()}, c.flags...)...)
 	l.NATSURL, l.Redis = "nats://"+c.toNATS.Address(), c.toRedis.Address()
 	return l
 }
@@ -82,7 +83,8 @@ func (c *chaos) watch(ctx context.Context) {
 		}
 		for _, d := range page.Documents {
 			if d.ExpiresAt != nil && *d.ExpiresAt <= began {
-				c.t.Errorf("list at %s returned %s/%s version %s, which expired at %s", began, collection, d.ID, d.Etag, d.ExpiresAt)
+				c.t.Errorf("list at %s returned %s/%s version %s, which expired at %s", began, collection, d.ID, d.Etag,
+					d.ExpiresAt)
 			}
 		}
 	}
@@ -247,7 +249,10 @@ var faults = map[string]func(c *chaos){
 		}
 	},
 	"connection cut within a reply": func(c *chaos) {
-		sprung := c.toRedis.CutReply(func(request []byte) bool { return bytes.Contains(bytes.ToLower(request), []byte("evalsha")) }, c.r.IntN(20))
+		sprung := c.toRedis.CutReply(func(request []byte) bool {
+			return bytes.Contains(bytes.ToLower(request),
+				[]byte("evalsha"))
+		}, c.r.IntN(20))
 		select {
 		case <-sprung:
 		case <-time.After(harness.Limit):
@@ -345,5 +350,6 @@ func TestAll_Faults(t *testing.T) {
 			})
 		}
 	})
-	t.Logf("%d faults in %d runs: %s; %d messages, %d events, %d reads while they ran", n, runs, counted(sum), messages, events, reads)
+	t.Logf("%d faults in %d runs: %s; %d messages, %d events, %d reads while they ran", n, runs, counted(sum), messages,
+		events, reads)
 }

@@ -51,9 +51,11 @@ func (w *world) writeDeadlines(n int) (ids []string) {
 
 // expiring reads a list by deadline from a continuation on, in pages of a size, up to a number of
 // documents.
-func (w *world) expiring(ctx context.Context, continuation string, size, most int) (ids []string, next string, err error) {
+func (w *world) expiring(ctx context.Context, continuation string, size, most int) (ids []string, next string,
+	err error) {
 	for len(ids) < most {
-		page, err := w.reader.List(ctx, "c", sink.ListOptions{Order: wire.ByDeadline, Limit: size, Continuation: continuation})
+		page, err := w.reader.List(ctx, "c", sink.ListOptions{Order: wire.ByDeadline, Limit: size,
+			Continuation: continuation})
 		if err != nil {
 			return ids, continuation, err
 		}
@@ -164,7 +166,8 @@ func TestG7_ClocksSurvive(t *testing.T) {
 	same := func(w *world, what string) {
 		t.Helper()
 		for id, d := range w.clocked(ends) {
-			if fmt.Sprint(d.Etag, d.Ts, *d.ExpiresAt, string(d.Body)) != fmt.Sprint(was[id].Etag, was[id].Ts, *was[id].ExpiresAt, string(was[id].Body)) {
+			if fmt.Sprint(d.Etag, d.Ts, *d.ExpiresAt, string(d.Body)) != fmt.Sprint(was[id].Etag, was[id].Ts,
+				*was[id].ExpiresAt, string(was[id].Body)) {
 				t.Errorf("%s: %s is %+v, and was %+v", what, id, d, was[id])
 			}
 		}
@@ -194,7 +197,9 @@ func TestG7_ClocksSurvive(t *testing.T) {
 			if e.Header.Get("ce-type") != "lapse.document.expired.v1" {
 				continue // it is a warning
 			}
-			if at := map[string]*wire.Time{"end": end.ExpiresAt, "endsAt": endsAt.ExpiresAt}[e.Header.Get("ce-subject")]; at != nil && e.Header.Get("ce-time") != at.String() {
+			if at := map[string]*wire.Time{"end": end.ExpiresAt,
+				"endsAt": endsAt.ExpiresAt}[e.Header.Get("ce-subject")]; at != nil &&
+				e.Header.Get("ce-time") != at.String() {
 				t.Errorf("%s has expired at %s, and not at %s", e.Header.Get("ce-subject"), e.Header.Get("ce-time"), at)
 			}
 		}
@@ -212,7 +217,8 @@ func (w *world) clocked(ends wire.Time) map[string]sink.Document {
 		if err != nil {
 			return err
 		}
-		if text := fmt.Sprint(*config.DefaultTTL, config.MinTTL, config.MaxTTL, config.WarnBefore, config.SlideOnRead); text != "3600 1 7200 [300 10] true" {
+		if text := fmt.Sprint(*config.DefaultTTL, config.MinTTL, config.MaxTTL, config.WarnBefore,
+			config.SlideOnRead); text != "3600 1 7200 [300 10] true" {
 			w.t.Errorf("the configuration is %s", text)
 		}
 		for _, id := range []string{"kept", "own", "at", "both", "end", "endsAt"} {

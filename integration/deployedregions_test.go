@@ -37,7 +37,8 @@ func TestDeployment_Regions(t *testing.T) {
 			}
 			has(runB(0, "operator", "config", "users", "--default-ttl", "60"), "configured users")
 			has(runB(0, "orders-writer", "put", "orders", "expires", `{"ttl":1}`), "created orders/expires")
-			has(runB(0, "reader", "watch", "orders", "expires", "--since", "1h", "--count", "1"), "expired orders/expires etag=")
+			has(runB(0, "reader", "watch", "orders", "expires", "--since", "1h", "--count", "1"),
+				"expired orders/expires etag=")
 
 			has(runB(0, "operator", "promote", "--from", "a"), `the region in the JetStream domain "b" is the first`)
 			for i, run := range []func(int, string, ...string) string{runA, runB} {
@@ -46,7 +47,8 @@ func TestDeployment_Regions(t *testing.T) {
 				follows(t, b, "orders", id)
 			}
 			has(runB(0, "orders-writer", "put", "orders", "expires-later", `{"ttl":1}`), "created orders/expires-later")
-			has(runB(0, "reader", "watch", "orders", "expires-later", "--since", "1h", "--count", "1"), "expired orders/expires-later etag=")
+			has(runB(0, "reader", "watch", "orders", "expires-later", "--since", "1h", "--count", "1"),
+				"expired orders/expires-later etag=")
 			follower.Ready()
 			unready(t, first, "this region is not the first any more")
 			first.Kill()
@@ -160,12 +162,15 @@ func asks(t *testing.T, nc *nats.Conn, domain string) {
 		t.Fatal(err)
 	}
 	got := map[string]bool{}
-	denied := []string{"INFO", "STREAM.CREATE.LAPSE_LOG", "STREAM.UPDATE.LAPSE_LOG", "STREAM.DELETE.LAPSE_LOG", "STREAM.PURGE.LAPSE_LOG", "STREAM.MSG.DELETE.LAPSE_LOG",
-		"CONSUMER.CREATE.LAPSE_LOG", "CONSUMER.CREATE.LAPSE_LOG.c", "CONSUMER.CREATE.LAPSE_EVENTS.c.lapse.expired.>", "CONSUMER.DURABLE.CREATE.LAPSE_LOG.c", "CONSUMER.DELETE.LAPSE_LOG.c", "CONSUMER.MSG.NEXT.LAPSE_LOG.c"}
+	denied := []string{"INFO", "STREAM.CREATE.LAPSE_LOG", "STREAM.UPDATE.LAPSE_LOG", "STREAM.DELETE.LAPSE_LOG",
+		"STREAM.PURGE.LAPSE_LOG", "STREAM.MSG.DELETE.LAPSE_LOG",
+		"CONSUMER.CREATE.LAPSE_LOG", "CONSUMER.CREATE.LAPSE_LOG.c", "CONSUMER.CREATE.LAPSE_EVENTS.c.lapse.expired.>",
+		"CONSUMER.DURABLE.CREATE.LAPSE_LOG.c", "CONSUMER.DELETE.LAPSE_LOG.c", "CONSUMER.MSG.NEXT.LAPSE_LOG.c"}
 	allowed := []string{"STREAM.INFO.LAPSE_LOG", "STREAM.MSG.GET.LAPSE_LOG"}
 	harness.Until(t, harness.Limit, "the other region answers", func(context.Context) error {
 		for _, request := range append(denied, allowed...) {
-			if err := nc.PublishRequest("$JS."+domain+".API."+request, "_INBOX.operator.asks."+request, []byte("{}")); err != nil {
+			if err := nc.PublishRequest("$JS."+domain+".API."+request, "_INBOX.operator.asks."+request,
+				[]byte("{}")); err != nil {
 				return err
 			}
 		}

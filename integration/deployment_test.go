@@ -33,13 +33,17 @@ func TestDeployment(t *testing.T) {
 	has(run(0, "reader", "watch", "orders", "1", "--since", "1h", "--count", "1"), `expired orders/1 etag=`)
 	has(run(3, "reader", "get", "orders", "1"), "404")
 	has(run(0, "reader", "archive", "orders", t.TempDir(), "--since", "1h", "--once"), "archiving as archive-orders")
-	has(run(0, "forwarder", "forward", "orders", nowhere(t), "--secret-file", secretFile(t), "--since", "1h", "--once", "--give-up-after", "1ms"), "/orders/1/")
+	has(run(0, "forwarder", "forward", "orders", nowhere(t), "--secret-file", secretFile(t), "--since", "1h", "--once",
+		"--give-up-after", "1ms"), "/orders/1/")
 	has(run(0, "forwarder", "forward", "orders", "--dead"), "connection refused")
 
-	has(run(1, "orders-writer", "put", "users", "1", `{}`), "the NATS server does not permit this user to publish to lapse.write.upsert.users.1")
-	has(run(1, "orders-writer", "get", "orders", "stays"), "the NATS server does not permit this user to publish to lapse.read.get.orders.stays")
+	has(run(1, "orders-writer", "put", "users", "1", `{}`),
+		"the NATS server does not permit this user to publish to lapse.write.upsert.users.1")
+	has(run(1, "orders-writer", "get", "orders", "stays"),
+		"the NATS server does not permit this user to publish to lapse.read.get.orders.stays")
 	has(run(1, "orders-writer", "watch", "orders"), "does not permit this user to")
-	has(run(1, "reader", "put", "orders", "1", `{}`), "the NATS server does not permit this user to publish to lapse.write.upsert.orders.1")
+	has(run(1, "reader", "put", "orders", "1", `{}`),
+		"the NATS server does not permit this user to publish to lapse.write.upsert.orders.1")
 	has(run(1, "reader", "drop", "orders"), "publish to lapse.drop.orders")
 
 	one.Kill()
@@ -50,7 +54,8 @@ func TestDeployment(t *testing.T) {
 }
 
 // client runs commands of lapse as a user, and compares what they print.
-func client(t *testing.T, d *deployed.Deployment) (run func(want int, user string, args ...string) string, has func(out, want string)) {
+func client(t *testing.T, d *deployed.Deployment) (run func(want int, user string, args ...string) string,
+	has func(out, want string)) {
 	run = func(want int, user string, args ...string) string {
 		t.Helper()
 		out, errOut, code := d.Run(user, args...)
@@ -72,7 +77,8 @@ func client(t *testing.T, d *deployed.Deployment) (run func(want int, user strin
 func deniedNothing(t *testing.T, d *deployed.Deployment) {
 	t.Helper()
 	for _, n := range d.NATS {
-		if log := n.Log(); strings.Contains(log, "user:lapse\" - Publish Violation") || strings.Contains(log, "user:lapse\" - Subscription Violation") {
+		if log := n.Log(); strings.Contains(log, "user:lapse\" - Publish Violation") ||
+			strings.Contains(log, "user:lapse\" - Subscription Violation") {
 			t.Errorf("a nats-server has denied lapse something:\n%s", log)
 		}
 	}
@@ -100,20 +106,21 @@ func TestDeployment_Cluster(t *testing.T) {
 		l.Ready()
 	}
 	owned := func(by []*harness.Lapse) {
-		harness.Until(t, harness.Limit, "each process owns a shard, and each shard is owned", func(context.Context) error {
-			var sum float64
-			for _, l := range by {
-				n := metric(t, l, "lapse_shard_owner")
-				if n == 0 {
-					return errors.New("one owns none")
+		harness.Until(t, harness.Limit, "each process owns a shard, and each shard is owned",
+			func(context.Context) error {
+				var sum float64
+				for _, l := range by {
+					n := metric(t, l, "lapse_shard_owner")
+					if n == 0 {
+						return errors.New("one owns none")
+					}
+					sum += n
 				}
-				sum += n
-			}
-			if sum != 4 {
-				return fmt.Errorf("%v shards are owned", sum)
-			}
-			return nil
-		})
+				if sum != 4 {
+					return fmt.Errorf("%v shards are owned", sum)
+				}
+				return nil
+			})
 	}
 	owned(all)
 	run, has := client(t, d)
@@ -139,7 +146,8 @@ func TestDeployment_Cluster(t *testing.T) {
 	}
 	round("a")
 	has(run(0, "operator", "status"), "shard 3")
-	has(run(1, "orders-writer", "put", "users", "1", `{}`), "the NATS server does not permit this user to publish to lapse.write.upsert.users.1")
+	has(run(1, "orders-writer", "put", "users", "1", `{}`),
+		"the NATS server does not permit this user to publish to lapse.write.upsert.users.1")
 
 	d.Nodes[0].Kill()
 	d.NATS[0].Kill()

@@ -77,10 +77,12 @@ func (d *door) works(collection string) {
 	ctx, cancel := context.WithTimeout(d.t.Context(), harness.Limit)
 	defer cancel()
 	for _, c := range []struct{ method, path, body, media string }{
-		{"PUT", "/documents/innocent", `{"a":1}`, "application/json"}, {"GET", "/documents/innocent", "", ""}, {"GET", "/documents?limit=2", "", ""},
+		{"PUT", "/documents/innocent", `{"a":1}`, "application/json"}, {"GET", "/documents/innocent", "", ""},
+		{"GET", "/documents?limit=2", "", ""},
 		{"POST", "/documents", "{\"id\":\"2\"}\n", "application/x-ndjson"}, {"DELETE", "/documents/innocent", "", ""},
 	} {
-		if status, body := d.send(ctx, innocent, c.method, "/v1/collections/"+collection+c.path, c.body, c.media); status >= 300 {
+		if status, body := d.send(ctx, innocent, c.method, "/v1/collections/"+collection+c.path, c.body,
+			c.media); status >= 300 {
 			d.t.Errorf("%s %s: %d\n%.300s", c.method, c.path, status, body)
 		}
 	}
@@ -129,7 +131,8 @@ func TestSignInsCostNothing(t *testing.T) {
 	form := strings.Repeat("x", size-1) // and a last byte that never comes
 	var sending sync.WaitGroup
 	for range connections {
-		conn := d.knock(fmt.Sprintf("POST /console/sign-in HTTP/1.1\nHost: %s\nContent-Type: application/x-www-form-urlencoded\nContent-Length: %d\n\n", d.lapse.HTTP, size))
+		conn := d.knock(fmt.Sprintf("POST /console/sign-in HTTP/1.1\nHost: %s\nContent-Type: "+
+			"application/x-www-form-urlencoded\nContent-Length: %d\n\n", d.lapse.HTTP, size))
 		sending.Go(func() {
 			_, _ = io.WriteString(conn, form) // it fails when lapse closes the connection
 		})
@@ -162,7 +165,8 @@ func TestUnfinishedDeletes(t *testing.T) {
 	d := openDoor(t)
 	answers := map[string]int{}
 	for range 1_100 {
-		conn := d.knock("DELETE /v1/collections/orders/documents/1 HTTP/1.1\nHost: x\nAuthorization: Bearer " + hostile + "\nTransfer-Encoding: chunked\nExpect: 100-continue\n\n")
+		conn := d.knock("DELETE /v1/collections/orders/documents/1 HTTP/1.1\nHost: x\nAuthorization: Bearer " +
+			hostile + "\nTransfer-Encoding: chunked\nExpect: 100-continue\n\n")
 		answers[d.status(conn)]++
 	}
 	t.Logf("answers: %v", answers)
@@ -176,7 +180,8 @@ func TestUnreadPages(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Limit)
 	defer cancel()
 	for i := range 4 {
-		status, body := d.send(ctx, innocent, "PUT", fmt.Sprintf("/v1/collections/large/documents/%d", i), `{"x":"`+strings.Repeat("x", 1_000_000)+`"}`, "application/json")
+		status, body := d.send(ctx, innocent, "PUT", fmt.Sprintf("/v1/collections/large/documents/%d", i), `{"x":"`+
+			strings.Repeat("x", 1_000_000)+`"}`, "application/json")
 		if status != 201 {
 			t.Fatalf("%d %s", status, body)
 		}
@@ -185,7 +190,8 @@ func TestUnreadPages(t *testing.T) {
 	var mu sync.Mutex
 	var waiting sync.WaitGroup
 	for range 300 { // at once, so that those that get no place wait together
-		conn := d.knock("GET /v1/collections/large/documents HTTP/1.1\nHost: x\nAuthorization: Bearer " + hostile + "\n\n")
+		conn := d.knock("GET /v1/collections/large/documents HTTP/1.1\nHost: x\nAuthorization: Bearer " + hostile +
+			"\n\n")
 		waiting.Go(func() {
 			status := d.status(conn)
 			mu.Lock()
@@ -208,16 +214,20 @@ func TestDeepPage(t *testing.T) {
 	d := openDoor(t)
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Limit)
 	defer cancel()
-	body := `{"a":` + strings.Repeat("[", depth) + strings.Repeat("1,", 100_000) + "1" + strings.Repeat("]", depth) + "}"
-	if status, text := d.send(ctx, innocent, "PUT", "/v1/collections/deep/documents/1", body, "application/json"); status != 201 {
+	body := `{"a":` + strings.Repeat("[", depth) + strings.Repeat("1,", 100_000) + "1" + strings.Repeat("]", depth) +
+		"}"
+	if status, text := d.send(ctx, innocent, "PUT", "/v1/collections/deep/documents/1", body,
+		"application/json"); status != 201 {
 		t.Fatalf("%d %s", status, text)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.lapse.HTTP+"/console/collections/deep/documents/1", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.lapse.HTTP+
+		"/console/collections/deep/documents/1", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, port, _ := strings.Cut(d.lapse.HTTP, ":")
-	req.AddCookie(&http.Cookie{Name: "lapse-token" + port, Value: base64.RawURLEncoding.EncodeToString([]byte(innocent))})
+	req.AddCookie(&http.Cookie{Name: "lapse-token" + port,
+		Value: base64.RawURLEncoding.EncodeToString([]byte(innocent))})
 	before := d.before()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Do(req)

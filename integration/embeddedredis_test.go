@@ -52,7 +52,8 @@ func TestEmbeddedRedisWithstands(t *testing.T) {
 	w.Client = harness.NewClient(t, w.lapse.NATSURL, "")
 	etag := w.Want(201, wire.Create, "orders", "1", `{}`).Etag
 
-	form := "EVAL \"for _, k in ipairs(redis.call('KEYS', '*')) do redis.call('DEL', k) end\" 0\r\nEVAL redis.call('FLUSHALL') 0\r\nFLUSHALL\r\n"
+	form := "EVAL \"for _, k in ipairs(redis.call('KEYS', '*')) do redis.call('DEL', k) end\" 0\r\nEVAL " +
+		"redis.call('FLUSHALL') 0\r\nFLUSHALL\r\n"
 	if resp, err := http.Post("http://"+w.lapse.Redis+"/", "text/plain", strings.NewReader(form)); err == nil {
 		_ = resp.Body.Close()
 	}
@@ -96,7 +97,8 @@ func TestEmbeddedRedisWithstands(t *testing.T) {
 	if err != nil || len(password) < 20 || !strings.Contains(string(announced), `"redis":"redis://`+w.lapse.Redis+`"`) {
 		t.Errorf("the password %q, the ready file %s: %v", password, announced, err)
 	}
-	shown := map[string]string{"log": w.lapse.Log(), "ready file": string(announced), "metrics": w.lapse.Metrics(), "arguments": w.lapse.CommandLine()}
+	shown := map[string]string{"log": w.lapse.Log(), "ready file": string(announced), "metrics": w.lapse.Metrics(),
+		"arguments": w.lapse.CommandLine()}
 	shown["status"] = run(t, "status", "--server", w.lapse.NATSURL)
 	if resp, err := http.Get("http://" + w.lapse.HTTP + "/readyz"); err != nil {
 		t.Error(err)

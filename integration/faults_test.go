@@ -79,7 +79,8 @@ func TestG1_ServersStandStill(t *testing.T) {
 	t.Parallel()
 	w := servers(t, harness.RedisOptions{})
 	toRedis, toNATS := harness.NewProxy(t, w.redis.Address()), harness.NewProxy(t, harness.Address(w.nats.Port))
-	w.lapse = harness.StartLapse(t, "nats://"+toNATS.Address(), toRedis.Address(), "--duplicate-window", duplicateWindow.String())
+	w.lapse = harness.StartLapse(t, "nats://"+toNATS.Address(), toRedis.Address(), "--duplicate-window",
+		duplicateWindow.String())
 	l := startLoad(t, w.Client, 12)
 	for _, proxy := range []*harness.Proxy{toRedis, toNATS} {
 		for _, way := range []harness.Direction{harness.ToServer, harness.ToClient} {

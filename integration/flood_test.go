@@ -144,7 +144,8 @@ func TestG8_FloodOfEveryKind(t *testing.T) {
 	}
 	slices.Sort(result.Lateness)
 	latest, median := result.Lateness[len(result.Lateness)-1], result.Lateness[len(result.Lateness)/2]
-	t.Logf("%d messages of garbage were rejected; %d documents expired meanwhile, half of them within %v, the last %v late; lapse used at most %d MB", n, len(result.Lateness), median, latest, most)
+	t.Logf("%d messages of garbage were rejected; %d documents expired meanwhile, half of them within %v, the last "+
+		"%v late; lapse used at most %d MB", n, len(result.Lateness), median, latest, most)
 	if latest > harness.Limit {
 		t.Errorf("an event was %v late: it waited for the flood", latest)
 	}
@@ -160,7 +161,8 @@ func flood(ctx context.Context, w *world, n int) (sent int, err error) {
 	const atOnce, ahead = 1000, 4000
 	for began := time.Now(); sent < n || time.Since(began) < 2*time.Second; {
 		for range atOnce {
-			if _, err := w.JS.PublishMsgAsync(garbage(w.Prefix, sent), jetstream.WithStallWait(harness.Limit)); err != nil {
+			if _, err := w.JS.PublishMsgAsync(garbage(w.Prefix, sent),
+				jetstream.WithStallWait(harness.Limit)); err != nil {
 				return sent, err
 			}
 			sent++

@@ -43,7 +43,8 @@ type hook struct {
 }
 
 func newHook(t *testing.T) *hook {
-	h := &hook{t: t, address: harness.Address(harness.FreePort(t)), taken: make(map[string][]int), bodies: make(map[string]string)}
+	h := &hook{t: t, address: harness.Address(harness.FreePort(t)), taken: make(map[string][]int),
+		bodies: make(map[string]string)}
 	h.listen()
 	t.Cleanup(func() { _ = h.server.Close() })
 	return h
@@ -159,9 +160,11 @@ func publishVersions(ctx context.Context, js jetstream.JetStream, documents, ver
 		for document := range left {
 			id := fmt.Sprint(document)
 			ceID := fmt.Sprintf("orders/%s/%d", id, version)
-			msg := &nats.Msg{Subject: wire.DefaultPrefix.Expired("orders", id), Data: fmt.Appendf(nil, `{"id":%q,"version":%d}`, id, version), Header: nats.Header{
-				"ce-specversion": {"1.0"}, "ce-type": {"lapse.document.expired.v1"}, "ce-source": {"/lapse/17/collections/orders"}, "ce-subject": {id}, "ce-id": {ceID},
-			}}
+			msg := &nats.Msg{Subject: wire.DefaultPrefix.Expired("orders", id),
+				Data: fmt.Appendf(nil, `{"id":%q,"version":%d}`, id, version), Header: nats.Header{
+					"ce-specversion": {"1.0"}, "ce-type": {"lapse.document.expired.v1"},
+					"ce-source": {"/lapse/17/collections/orders"}, "ce-subject": {id}, "ce-id": {ceID},
+				}}
 			if ack, err := js.PublishMsgAsync(msg, jetstream.WithMsgID(ceID)); err == nil {
 				acks[document] = ack
 			}
@@ -273,8 +276,10 @@ func forwarders(t *testing.T, server *harness.NATS, url string) (start func(name
 		t.Fatal(err)
 	}
 	return func(name string) *harness.Process {
-		return harness.StartProcess(t, name, programs.Path(t, "lapse"), "forward", "orders", url, "--secret-file", secret, "--since", "1h", "--longest-wait", "1s",
-			"--server", server.URL(), "--nats-user", "forwarder", "--nats-password-file", password, "--nats-inbox-prefix", "_INBOX.forwarder")
+		return harness.StartProcess(t, name, programs.Path(t, "lapse"), "forward", "orders", url, "--secret-file",
+			secret, "--since", "1h", "--longest-wait", "1s",
+			"--server", server.URL(), "--nats-user", "forwarder", "--nats-password-file", password,
+			"--nats-inbox-prefix", "_INBOX.forwarder")
 	}
 }
 

@@ -50,7 +50,8 @@ func TestG10_NothingIsLeftInAnyFile(t *testing.T) {
 	t.Run("of a size", func(t *testing.T) {
 		t.Parallel()
 		w := servers(t, harness.RedisOptions{Persistent: true})
-		w.lapse = harness.StartLapse(t, w.nats.URL(), w.redis.Address(), append(forgetful, "--log-max-bytes", "64MiB")...)
+		w.lapse = harness.StartLapse(t, w.nats.URL(), w.redis.Address(),
+			append(forgetful, "--log-max-bytes", "64MiB")...)
 		w.leavesNothing(w.nats.Dir(), w.redis.Dir(), w.lapse.Dir())
 		if log := w.stateOf(w.Prefix.LogStream()); log.NumDeleted > 0 {
 			t.Errorf("a message of the log was deleted: %+v", log)

@@ -22,7 +22,8 @@ func TestG10_AShardThatRests(t *testing.T) {
 		t.Run(fmt.Sprint("shard_", rests), func(t *testing.T) {
 			t.Parallel()
 			w := serversOf(t, harness.RedisOptions{Persistent: true}, 2)
-			w.lapse = harness.StartLapse(t, w.nats.URL(), w.redis.Address(), "--duplicate-window", duplicateWindow.String(), "--forget-within", "25s", "--shards", "2")
+			w.lapse = harness.StartLapse(t, w.nats.URL(), w.redis.Address(), "--duplicate-window",
+				duplicateWindow.String(), "--forget-within", "25s", "--shards", "2")
 			w.Configure("c", `{"defaultTtl":-1}`)
 			ids := make(map[int]string)
 			for n := 0; len(ids) < 2; n++ {
@@ -40,7 +41,8 @@ func TestG10_AShardThatRests(t *testing.T) {
 					return errors.New("a shard has no owner")
 				}
 				for _, s := range state.Shards {
-					if s.Retention == nil || s.Retention.Snapshots < 2 || s.Retention.Oldest["snapshots"] > 0 || s.Retention.Oldest["log"] > 0 {
+					if s.Retention == nil || s.Retention.Snapshots < 2 || s.Retention.Oldest["snapshots"] > 0 ||
+						s.Retention.Oldest["log"] > 0 {
 						return fmt.Errorf("shard %d: %+v", s.Shard, s.Retention)
 					}
 				}
@@ -69,14 +71,16 @@ func TestG10_AShardThatRests(t *testing.T) {
 // An order to forget lets go at once of what may go, in all shards, although lapse may take 8 days. Documents that live
 // stay, and what a document has lost is in no file.
 //
-// It fails if the order takes fewer snapshots than needed, ends no file of NATS, or does not let Redis rewrite its files.
+// It fails if the order takes fewer snapshots than needed, ends no file of NATS, or does not let Redis rewrite its
+// files.
 func TestG10_Forget(t *testing.T) {
 	t.Parallel()
 	for _, shards := range []int{1, 2} {
 		t.Run(fmt.Sprint(shards), func(t *testing.T) {
 			t.Parallel()
 			w := serversOf(t, harness.RedisOptions{Persistent: true}, shards)
-			w.lapse = harness.StartLapse(t, w.nats.URL(), w.redis.Address(), "--duplicate-window", duplicateWindow.String(), "--shards", fmt.Sprint(shards))
+			w.lapse = harness.StartLapse(t, w.nats.URL(), w.redis.Address(), "--duplicate-window",
+				duplicateWindow.String(), "--shards", fmt.Sprint(shards))
 			w.Configure("c", `{"defaultTtl":-1}`)
 			w.Want(201, wire.Upsert, "c", "live", `{"is":"alive"}`)
 			for n := range 8 {
@@ -93,10 +97,12 @@ func TestG10_Forget(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if f := done.Forgotten; f == nil || slices.Contains(f.Left, "log") || slices.Contains(f.Left, "snapshots") || slices.Contains(f.Left, "redis") {
+			if f := done.Forgotten; f == nil || slices.Contains(f.Left, "log") ||
+				slices.Contains(f.Left, "snapshots") || slices.Contains(f.Left, "redis") {
 				t.Errorf("left: %+v", f)
 			}
-			if files := filesWith([]string{w.nats.Dir(), w.redis.Dir(), w.lapse.Dir()}, "91c4b7e2 secret"); len(files) > 0 {
+			if files := filesWith([]string{w.nats.Dir(), w.redis.Dir(), w.lapse.Dir()},
+				"91c4b7e2 secret"); len(files) > 0 {
 				t.Errorf("the bytes are in %v", files)
 			}
 			if !w.readable("c", "live") {

@@ -60,7 +60,8 @@ func TestG10_Soak(t *testing.T) {
 	long := period(t, "LAPSE_SOAK", 10*time.Second)
 	rate := number(t, "LAPSE_SOAK_RATE", 500)
 	s := &soak{world: servers(t, harness.RedisOptions{Persistent: true})}
-	s.flags = []string{"--duplicate-window", duplicateWindow.String(), "--forget-within", forgetWithin.String(), "--events-max-age", (forgetWithin / 2).String()}
+	s.flags = []string{"--duplicate-window", duplicateWindow.String(), "--forget-within", forgetWithin.String(),
+		"--events-max-age", (forgetWithin / 2).String()}
 	s.lapse = s.another()
 	s.lapse.Start()
 	longest := 55 // seconds until a document expires
@@ -88,7 +89,8 @@ func TestG10_Soak(t *testing.T) {
 		}
 	}
 	s.end()
-	t.Logf("%v at %d writes/s: %d messages of the log, %d events\n%s\n%s", time.Since(s.began).Round(time.Second), rate, s.oracle.Seq(), s.oracle.Events(), s.table(), s.plot())
+	t.Logf("%v at %d writes/s: %d messages of the log, %d events\n%s\n%s", time.Since(s.began).Round(time.Second), rate,
+		s.oracle.Seq(), s.oracle.Events(), s.table(), s.plot())
 	s.judge()
 }
 
@@ -150,18 +152,19 @@ func (s *soak) end() {
 	}
 	s.lapse.Ready()
 	var finding error
-	harness.Until(s.t, 5*time.Minute, "all that was written is gone, and has its event", func(ctx context.Context) error {
-		harness.At(s.t, time.Now().Add(judgeEvery))
-		err := s.advance(ctx)
-		if errors.Is(err, follow.ErrFinding) {
-			finding = err
-			return nil
-		}
-		if outputs, documents := s.oracle.Open(); err == nil && outputs+documents > 0 {
-			err = fmt.Errorf("%d events are missing, %d documents are there", outputs, documents)
-		}
-		return err
-	})
+	harness.Until(s.t, 5*time.Minute, "all that was written is gone, and has its event",
+		func(ctx context.Context) error {
+			harness.At(s.t, time.Now().Add(judgeEvery))
+			err := s.advance(ctx)
+			if errors.Is(err, follow.ErrFinding) {
+				finding = err
+				return nil
+			}
+			if outputs, documents := s.oracle.Open(); err == nil && outputs+documents > 0 {
+				err = fmt.Errorf("%d events are missing, %d documents are there", outputs, documents)
+			}
+			return err
+		})
 	if finding == nil {
 		finding = s.oracle.CompareReads(s.t.Context(), readers.ByReader(s.reader))
 	}
@@ -191,7 +194,8 @@ var soakFaults = []struct {
 		s.startUp = time.Since(began).Seconds()
 	}},
 	{"redis-server wiped", func(s *soak) {
-		harness.Until(s.t, harness.Limit, "Redis is wiped", func(ctx context.Context) error { return s.redis.Client().FlushAll(ctx).Err() })
+		harness.Until(s.t, harness.Limit, "Redis is wiped",
+			func(ctx context.Context) error { return s.redis.Client().FlushAll(ctx).Err() })
 	}},
 	{"a standby takes over", func(s *soak) {
 		standby := s.another()
@@ -245,13 +249,19 @@ const (
 
 func newSeries() []series {
 	return []series{
-		acked: {name: "writes", unit: "/s"}, judged: {name: "events", unit: "/s"}, liveDocuments: {name: "documents", unit: ""},
-		lateMedian: {name: "late p50", unit: "ms"}, lateHigh: {name: "late p99", unit: "ms"}, lateMost: {name: "late max", unit: "ms"},
+		acked: {name: "writes", unit: "/s"}, judged: {name: "events", unit: "/s"},
+		liveDocuments: {name: "documents", unit: ""},
+		lateMedian:    {name: "late p50", unit: "ms"}, lateHigh: {name: "late p99", unit: "ms"},
+		lateMost:    {name: "late max", unit: "ms"},
 		startUp:     {name: "start", unit: "s", flat: true, spare: 5},
-		memoryLapse: {name: "lapse", unit: "MB", flat: true, spare: 64}, memoryNATS: {name: "NATS", unit: "MB", flat: true, spare: 64},
-		memoryRedis: {name: "Redis", unit: "MB", flat: true, spare: 64}, memoryTest: {name: "test", unit: "MB", flat: true, spare: 128},
-		diskNATS: {name: "disk NATS", unit: "MB", flat: true, spare: 256}, diskRedis: {name: "disk Redis", unit: "MB", flat: true, spare: 256},
-		logBytes: {name: "log", unit: "MB", flat: true, spare: 256}, eventBytes: {name: "events kept", unit: "MB", flat: true, spare: 256},
+		memoryLapse: {name: "lapse", unit: "MB", flat: true, spare: 64},
+		memoryNATS:  {name: "NATS", unit: "MB", flat: true, spare: 64},
+		memoryRedis: {name: "Redis", unit: "MB", flat: true, spare: 64},
+		memoryTest:  {name: "test", unit: "MB", flat: true, spare: 128},
+		diskNATS:    {name: "disk NATS", unit: "MB", flat: true, spare: 256},
+		diskRedis:   {name: "disk Redis", unit: "MB", flat: true, spare: 256},
+		logBytes:    {name: "log", unit: "MB", flat: true, spare: 256},
+		eventBytes:  {name: "events kept", unit: "MB", flat: true, spare: 256},
 	}
 }
 
@@ -369,7 +379,8 @@ func (s *soak) judge() {
 		first, second := median(q.values[from:middle]), median(q.values[middle:])
 		verdict := ""
 		if limit := first*1.5 + q.spare; q.flat && s.at[from] > 2*forgetWithin && second > limit {
-			s.t.Errorf("%s: the median was %s %s, and later %s; at most %s are allowed", q.name, compact(first), q.unit, compact(second), compact(limit))
+			s.t.Errorf("%s: the median was %s %s, and later %s; at most %s are allowed", q.name, compact(first), q.unit,
+				compact(second), compact(limit))
 		} else if q.flat {
 			verdict = fmt.Sprintf(" (at most %s)", compact(limit))
 		}

@@ -48,7 +48,8 @@ func TestG11_ServersGoAway(t *testing.T) {
 	} {
 		server.stop()
 		unready(t, w.lapse, server.reason)
-		if metrics := w.lapse.Metrics(); !strings.Contains(metrics, fmt.Sprintf("lapse_problem{problem=%q} 1", server.problem)) {
+		if metrics := w.lapse.Metrics(); !strings.Contains(metrics,
+			fmt.Sprintf("lapse_problem{problem=%q} 1", server.problem)) {
 			t.Errorf("the metrics do not name %s", server.problem)
 		}
 		server.start()
@@ -113,8 +114,10 @@ func TestG1_AStandbyTakesOver(t *testing.T) {
 		for i := range 50 {
 			w.Want(201, wire.Upsert, "c", fmt.Sprint(round, "-", i), `{}`)
 		}
-		if n := strings.Count(standby.Log(), "standing by: another process owns the shard"); n == 0 || n > 3+takeovers(t, owner, standby) {
-			t.Errorf("round %d: the standby has logged %d times who the owner is, want once in each of its lives", round, n)
+		if n := strings.Count(standby.Log(), "standing by: another process owns the shard"); n == 0 ||
+			n > 3+takeovers(t, owner, standby) {
+			t.Errorf("round %d: the standby has logged %d times who the owner is, want once in each of its lives",
+				round, n)
 		}
 		// A standby may suspect the owner once on a busy machine. Two processes that
 		// fight would take the shard at almost each write.

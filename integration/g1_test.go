@@ -207,6 +207,7 @@ func TestG1_FastBatch(t *testing.T) {
 	}
 	after(t, now()+2000) // all documents expire
 	if r := w.verify(); r.Model.Seq() < n || len(r.Model.Rejections) == 0 || len(r.Events) <= len(r.Model.Rejections) {
-		t.Errorf("%d messages, %d rejections, %d events: the log does not have the batch", r.Model.Seq(), len(r.Model.Rejections), len(r.Events))
+		t.Errorf("%d messages, %d rejections, %d events: the log does not have the batch", r.Model.Seq(),
+			len(r.Model.Rejections), len(r.Events))
 	}
 }

@@ -46,7 +46,8 @@ func TestG4_TheStampDecidesNotTheClock(t *testing.T) {
 	result := w.verify()
 	outcomes := result.Model.Outcomes
 	if outcomes[touch].Status != 200 || outcomes[late].Status != 404 || outcomes[again].Status != 201 {
-		t.Errorf("the outcomes of the oracle are %v, %v, %v, want 200, 404, 201", outcomes[touch], outcomes[late], outcomes[again])
+		t.Errorf("the outcomes of the oracle are %v, %v, %v, want 200, 404, 201", outcomes[touch], outcomes[late],
+			outcomes[again])
 	}
 	w.ExpiryOf("c", won, wire.Etag(touch), harness.Limit)
 	w.ExpiryOf("c", lost, wire.Etag(again), harness.Limit)
@@ -68,7 +69,8 @@ func TestG4_RacesAtTheDeadline(t *testing.T) {
 	way := time.Millisecond // how long a write takes to the log; the last round shows it
 	for round := 0; won < least || lost < least; round++ {
 		if round == rounds {
-			t.Fatalf("%d writes came before a deadline and %d after one, in %d rounds; want %d each", won, lost, rounds, least)
+			t.Fatalf("%d writes came before a deadline and %d after one, in %d rounds; want %d each", won, lost, rounds,
+				least)
 		}
 		races := make([]race, together)
 		for i := range races {

@@ -53,7 +53,8 @@ func TestG7_RedisDiesAndComesBack(t *testing.T) {
 				l.wait(t, 300)
 				w.redis.Kill()
 				l.wait(t, 100) // clients can still write
-				if _, err := readers.ByService(w.NC, w.Prefix).Count(t.Context(), "kept"); err == nil || errors.Is(err, sink.ErrNotFound) {
+				if _, err := readers.ByService(w.NC, w.Prefix).Count(t.Context(), "kept"); err == nil ||
+					errors.Is(err, sink.ErrNotFound) {
 					t.Errorf("a count while Redis is down returned %v, want that it is not available", err)
 				}
 				harness.Until(t, harness.Limit, "lapse finds that Redis is down", func(ctx context.Context) error {

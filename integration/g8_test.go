@@ -52,10 +52,12 @@ func badInput(maxBody int) map[string]bad {
 		"another version":          {412, "write.upsert.c.a", `{}`, harness.Header(wire.HeaderIfMatch, "999999")},
 		"no version":               {412, "write.upsert.c.absent", `{}`, harness.Header(wire.HeaderIfMatch, "*")},
 		"If-Match is no etag":      {400, "write.upsert.c.a", `{}`, harness.Header(wire.HeaderIfMatch, `"1"`)},
-		"If-Match twice":           {400, "write.upsert.c.a", `{}`, harness.Header(wire.HeaderIfMatch, "*", wire.HeaderIfMatch, "*")},
-		"unknown header":           {400, "write.upsert.c.a", `{}`, harness.Header("Lapse-Ttl", "5")},
-		"header in lower case":     {412, "write.upsert.c.a", `{}`, harness.Header("lapse-if-match", "999999")},
-		"another configuration":    {412, "config.c", `{"defaultTtl":-1}`, harness.Header(wire.HeaderIfMatch, "999999")},
+		"If-Match twice": {400, "write.upsert.c.a", `{}`,
+			harness.Header(wire.HeaderIfMatch, "*", wire.HeaderIfMatch, "*")},
+		"unknown header":       {400, "write.upsert.c.a", `{}`, harness.Header("Lapse-Ttl", "5")},
+		"header in lower case": {412, "write.upsert.c.a", `{}`, harness.Header("lapse-if-match", "999999")},
+		"another configuration": {412, "config.c", `{"defaultTtl":-1}`,
+			harness.Header(wire.HeaderIfMatch, "999999")},
 		"no configuration":         {412, "config.absent", `{}`, harness.Header(wire.HeaderIfMatch, "*")},
 		"drops another":            {412, "drop.c", ``, harness.Header(wire.HeaderIfMatch, "999999")},
 		"drops nothing, if":        {412, "drop.absent", ``, harness.Header(wire.HeaderIfMatch, "*")},
@@ -72,18 +74,21 @@ func badInput(maxBody int) map[string]bad {
 		"drops two":                {400, "drop.c.d", ``, nil},
 	}
 	for _, body := range []string{
-		``, ` `, `{`, `{}}`, `null`, `[]`, `"a"`, `1`, `{'a':1}`, `{"a":1,}`, `{"a":NaN}`, "{\"a\":\"\xff\"}", "\xef\xbb\xbf{}", `{"a":"` + "\n" + `"}`,
+		``, ` `, `{`, `{}}`, `null`, `[]`, `"a"`, `1`, `{'a':1}`, `{"a":1,}`, `{"a":NaN}`, "{\"a\":\"\xff\"}",
+		"\xef\xbb\xbf{}", `{"a":"` + "\n" + `"}`,
 		strings.Repeat(`{"a":`, 20_000) + `1` + strings.Repeat(`}`, 20_000),
 		`{"id":"b"}`, `{"id":1}`, `{"id":null}`, `{"id":"a","id":"b"}`,
 	} {
 		all["body "+short(body)] = bad{400, "write.upsert.c.a", body, nil}
 	}
 	for _, ttl := range []string{
-		`0`, `-2`, `1.5`, `5.0`, `1e1`, `"5"`, `true`, `{}`, `[5]`, `2147483648`, `-2147483649`, `99999999999999999999`, `-0`, `5,"ttl":0`,
+		`0`, `-2`, `1.5`, `5.0`, `1e1`, `"5"`, `true`, `{}`, `[5]`, `2147483648`, `-2147483649`, `99999999999999999999`,
+		`-0`, `5,"ttl":0`,
 	} {
 		all["ttl "+ttl] = bad{400, "write.upsert.c.a", `{"ttl":` + ttl + `}`, nil}
 		all["patched ttl "+ttl] = bad{400, "write.patch.c.a", `{"ttl":` + ttl + `}`, nil}
-		all["default "+ttl] = bad{400, "config.off", `{"defaultTtl":` + strings.ReplaceAll(ttl, `"ttl"`, `"defaultTtl"`) + `}`, nil}
+		all["default "+ttl] = bad{400, "config.off", `{"defaultTtl":` +
+			strings.ReplaceAll(ttl, `"ttl"`, `"defaultTtl"`) + `}`, nil}
 	}
 	return all
 }
@@ -139,7 +144,8 @@ func TestG8_EveryKindOfBadInput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, reply := range []string{"elsewhere.a", "_INBOX_acme.x", "_INBOX.*", "_INBOX.>", "_INBOX.", "_INBOX", "_INBOX.a b", "lapse.write.upsert.c.a", ""} {
+	for _, reply := range []string{"elsewhere.a", "_INBOX_acme.x", "_INBOX.*", "_INBOX.>", "_INBOX.", "_INBOX",
+		"_INBOX.a b", "lapse.write.upsert.c.a", ""} {
 		seq := w.Send(w.Prefix.Write(wire.Upsert, "c", "b"), `{}`, nats.Header{wire.HeaderReplyTo: {reply}})
 		codes[seq] = 400
 	}
@@ -173,7 +179,8 @@ func TestG8_FloodOfGarbage(t *testing.T) {
 	w := inProcess(t)
 	const many = 10_000
 	for i := range many {
-		subject := []string{"lapse.write.upsert.c", "lapse.write.bogus.c.a", "lapse.config.c", "lapse.write.upsert.c.a"}[i%4]
+		subject := []string{"lapse.write.upsert.c", "lapse.write.bogus.c.a", "lapse.config.c",
+			"lapse.write.upsert.c.a"}[i%4]
 		w.SendLater(subject, "garbage")
 		if i == many/2 {
 			w.Want(201, wire.Create, "c", "good", `{}`)
@@ -213,7 +220,8 @@ func TestG8_NoRejectionInTheShadowOfAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, e := range w.Events() {
-		if e.Header.Get(wire.HeaderStream) == w.Prefix.Log(wire.ShardOf(shards, collection, escaped), shards).Stream() && e.Header.Get(wire.HeaderSeq) == fmt.Sprint(first) {
+		if e.Header.Get(wire.HeaderStream) == w.Prefix.Log(wire.ShardOf(shards, collection, escaped),
+			shards).Stream() && e.Header.Get(wire.HeaderSeq) == fmt.Sprint(first) {
 			if err := stream.DeleteMsg(t.Context(), e.Seq); err != nil {
 				t.Fatal(err)
 			}

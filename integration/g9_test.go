@@ -69,7 +69,8 @@ func TestG9_WritesGoBeforeReaping(t *testing.T) {
 	if between == 0 {
 		t.Errorf("no write was applied between the first and the last of %d expirations: %v", expiries, at)
 	}
-	t.Logf("%d of %d writes were applied between the first and the last of %d expirations", between, len(refused), expiries)
+	t.Logf("%d of %d writes were applied between the first and the last of %d expirations", between, len(refused),
+		expiries)
 }
 
 // While very many writes are pending, lapse reaps due documents in between.

@@ -35,7 +35,9 @@ func TestG12_TheEmbeddedLogHasAGap(t *testing.T) {
 	}
 	w.lapse.Kill()
 	why := w.lapse.Refuses()
-	for _, part := range []string{"refused: ", "the log has lost messages from its middle: 1 messages are missing (sequences ", "restore the log from a backup; or go on without them"} {
+	for _, part := range []string{"refused: ",
+		"the log has lost messages from its middle: 1 messages are missing (sequences ",
+		"restore the log from a backup; or go on without them"} {
 		if !strings.Contains(why, part) {
 			t.Errorf("/readyz does not say %q: %s", part, why)
 		}
@@ -53,12 +55,15 @@ func TestG12_TheEmbeddedLogHasAGap(t *testing.T) {
 		t.Errorf("while lapse runs: %s", said)
 	}
 	w.lapse.Terminate()
-	for _, others := range [][]string{nil, {"--accept-lost-log-end", "--accept-lost-log-beginning", "--accept-lost-documents", "--accept-lost-events", "--redis-is-saved"}} {
-		if said := w.lapse.BeginAnew(others, 1); !strings.Contains(said, "refused, and nothing was changed") || !slices.Equal(w.lapse.FlagsIn(said), flags) {
+	for _, others := range [][]string{nil, {"--accept-lost-log-end", "--accept-lost-log-beginning",
+		"--accept-lost-documents", "--accept-lost-events", "--redis-is-saved"}} {
+		if said := w.lapse.BeginAnew(others, 1); !strings.Contains(said, "refused, and nothing was changed") ||
+			!slices.Equal(w.lapse.FlagsIn(said), flags) {
 			t.Errorf("with %s: %s", others, said)
 		}
 	}
-	if said := w.lapse.BeginAnew(flags, 0); !strings.Contains(said, "the log goes on without messages: 1 messages are missing (sequences ") {
+	if said := w.lapse.BeginAnew(flags, 0); !strings.Contains(said,
+		"the log goes on without messages: 1 messages are missing (sequences ") {
 		t.Errorf("with %s: %s", flags, said)
 	}
 	w.lapse.Start()

@@ -16,7 +16,8 @@ import (
 var histories = rapid.Custom(func(t *rapid.T) scenario {
 	g := generator{t: t, defaults: map[string]int{}, configured: map[string]int{}}
 	for c := range collections {
-		if body := g.pick("first configuration", ``, `{"defaultTtl":1}`, `{"defaultTtl":1}`, `{"defaultTtl":-1}`, `{"defaultTtl":2}`, `{"indexingMode":"none"}`); body != "" {
+		if body := g.pick("first configuration", ``, `{"defaultTtl":1}`, `{"defaultTtl":1}`, `{"defaultTtl":-1}`,
+			`{"defaultTtl":2}`, `{"indexingMode":"none"}`); body != "" {
 			g.configure(collectionName(c), body)
 		}
 	}
@@ -142,8 +143,17 @@ func (g *generator) message(collection, id string) {
 	switch n := g.number("kind", 100); {
 	case n < 10:
 		g.configure(collection, g.pick("configuration",
-			`{}`, `{"defaultTtl":null}`, `{"defaultTtl":-1}`, `{"defaultTtl":1}`, `{"defaultTtl":1}`, `{"defaultTtl":2}`,
-			`{"defaultTtl":3}`, `{"defaultTtl":3600}`, `{"changes":true}`, `{"defaultTtl":2,"changes":true}`, `{"defaultTtl":2,"warnBefore":[1],"changes":true}`, `{"defaultTtl":1,"eventBody":false}`, `{"defaultTtl":1,"eventBody":false,"changes":true}`, `{"defaultTtl":2,"warnBefore":[1],"eventBody":false}`, `{"defaultTtl":2,"minTtl":2,"maxTtl":3600}`, `{"defaultTtl":-1,"minTtl":1,"warnBefore":[5]}`, `{"defaultTtl":2,"warnBefore":[1]}`, `{"defaultTtl":3,"warnBefore":[1,2]}`, `{"defaultTtl":-1,"warnBefore":[1]}`, `{"defaultTtl":2,"maxLife":3}`, `{"defaultTtl":-1,"maxLife":2,"warnBefore":[1]}`, `{"defaultTtl":3600,"maxLife":2}`, `{"indexingMode":"none"}`, `{"indexingMode":"none"}`, `{"indexingMode":"consistent"}`, `{"indexingMode":"lazy"}`))
+			`{}`, `{"defaultTtl":null}`, `{"defaultTtl":-1}`, `{"defaultTtl":1}`, `{"defaultTtl":1}`,
+			`{"defaultTtl":2}`,
+			`{"defaultTtl":3}`, `{"defaultTtl":3600}`, `{"changes":true}`, `{"defaultTtl":2,"changes":true}`,
+			`{"defaultTtl":2,"warnBefore":[1],"changes":true}`, `{"defaultTtl":1,"eventBody":false}`,
+			`{"defaultTtl":1,"eventBody":false,"changes":true}`, `{"defaultTtl":2,"warnBefore":[1],"eventBody":false}`,
+			`{"defaultTtl":2,"minTtl":2,"maxTtl":3600}`, `{"defaultTtl":-1,"minTtl":1,"warnBefore":[5]}`,
+			`{"defaultTtl":2,"warnBefore":[1]}`, `{"defaultTtl":3,"warnBefore":[1,2]}`,
+			`{"defaultTtl":-1,"warnBefore":[1]}`, `{"defaultTtl":2,"maxLife":3}`,
+			`{"defaultTtl":-1,"maxLife":2,"warnBefore":[1]}`, `{"defaultTtl":3600,"maxLife":2}`,
+			`{"indexingMode":"none"}`, `{"indexingMode":"none"}`, `{"indexingMode":"consistent"}`,
+			`{"indexingMode":"lazy"}`))
 	case n < 12:
 		g.send("drop."+collection, "", g.configMatch(collection))
 	case n < 15:
@@ -159,18 +169,28 @@ func (g *generator) message(collection, id string) {
 
 func (g *generator) configure(collection, body string) {
 	g.configured[collection] = g.send("config."+collection, body, g.configMatch(collection))
-	seconds := map[string]int{`{"defaultTtl":1,"paused":true}`: 1, `{"defaultTtl":2,"paused":true}`: 2, `{"defaultTtl":1,"eventBody":false,"paused":true}`: 1, `{"defaultTtl":2,"warnBefore":[1],"paused":true}`: 2, `{"defaultTtl":-1,"changes":true,"paused":true}`: -1,
-		`{"defaultTtl":1}`: 1, `{"defaultTtl":2}`: 2, `{"defaultTtl":3}`: 3, `{"defaultTtl":-1}`: -1, `{"defaultTtl":2,"changes":true}`: 2, `{"defaultTtl":2,"warnBefore":[1],"changes":true}`: 2, `{"defaultTtl":1,"eventBody":false,"changes":true}`: 1,
-		`{"defaultTtl":1,"eventBody":false}`: 1, `{"defaultTtl":2,"warnBefore":[1],"eventBody":false}`: 2,
-		`{"defaultTtl":2,"minTtl":2,"maxTtl":3600}`: 2, `{"defaultTtl":-1,"minTtl":1,"warnBefore":[5]}`: -1, `{"defaultTtl":2,"warnBefore":[1]}`: 2, `{"defaultTtl":3,"warnBefore":[1,2]}`: 3, `{"defaultTtl":-1,"warnBefore":[1]}`: -1,
-		`{"defaultTtl":2,"maxLife":3}`: 2, `{"defaultTtl":-1,"maxLife":2,"warnBefore":[1]}`: 2, `{"defaultTtl":3600,"maxLife":2}`: 2}
+	seconds := map[string]int{`{"defaultTtl":1,"paused":true}`: 1, `{"defaultTtl":2,"paused":true}`: 2,
+		`{"defaultTtl":1,"eventBody":false,"paused":true}`: 1, `{"defaultTtl":2,"warnBefore":[1],"paused":true}`: 2,
+		`{"defaultTtl":-1,"changes":true,"paused":true}`: -1,
+		`{"defaultTtl":1}`: 1, `{"defaultTtl":2}`: 2, `{"defaultTtl":3}`: 3, `{"defaultTtl":-1}`: -1,
+		`{"defaultTtl":2,"changes":true}`: 2, `{"defaultTtl":2,"warnBefore":[1],"changes":true}`: 2,
+		`{"defaultTtl":1,"eventBody":false,"changes":true}`:   1,
+		`{"defaultTtl":1,"eventBody":false}`:                  1,
+		`{"defaultTtl":2,"warnBefore":[1],"eventBody":false}`: 2,
+		`{"defaultTtl":2,"minTtl":2,"maxTtl":3600}`:           2, `{"defaultTtl":-1,"minTtl":1,"warnBefore":[5]}`: -1,
+		`{"defaultTtl":2,"warnBefore":[1]}`: 2, `{"defaultTtl":3,"warnBefore":[1,2]}`: 3,
+		`{"defaultTtl":-1,"warnBefore":[1]}`: -1,
+		`{"defaultTtl":2,"maxLife":3}`:       2, `{"defaultTtl":-1,"maxLife":2,"warnBefore":[1]}`: 2,
+		`{"defaultTtl":3600,"maxLife":2}`: 2}
 	g.defaults[collection] = seconds[body]
 }
 
 // pause pauses a collection, perhaps with another default, or resumes it.
 func (g *generator) pause(collection string) {
-	g.configure(collection, g.pick("pause", `{"defaultTtl":1,"paused":true}`, `{"defaultTtl":1,"paused":true}`, `{"defaultTtl":2,"paused":true}`,
-		`{"defaultTtl":1,"eventBody":false,"paused":true}`, `{"defaultTtl":2,"warnBefore":[1],"paused":true}`, `{"defaultTtl":-1,"changes":true,"paused":true}`, `{"paused":true}`, `{"defaultTtl":1}`))
+	g.configure(collection, g.pick("pause", `{"defaultTtl":1,"paused":true}`, `{"defaultTtl":1,"paused":true}`,
+		`{"defaultTtl":2,"paused":true}`,
+		`{"defaultTtl":1,"eventBody":false,"paused":true}`, `{"defaultTtl":2,"warnBefore":[1],"paused":true}`,
+		`{"defaultTtl":-1,"changes":true,"paused":true}`, `{"paused":true}`, `{"defaultTtl":1}`))
 }
 
 // configMatch sometimes makes an If-Match with the last configuration that was sent, which
@@ -200,7 +220,8 @@ func (g *generator) drain(collection string) {
 
 func (g *generator) write(collection, id string) {
 	op := rapid.SampledFrom([]wire.Op{
-		wire.Upsert, wire.Upsert, wire.Upsert, wire.Create, wire.Create, wire.Replace, wire.Patch, wire.Touch, wire.Touch, wire.Delete,
+		wire.Upsert, wire.Upsert, wire.Upsert, wire.Create, wire.Create, wire.Replace, wire.Patch, wire.Touch,
+		wire.Touch, wire.Delete,
 	}).Draw(g.t, "operation")
 	body, own := "", 0
 	if op.HasBody() {
@@ -222,7 +243,8 @@ func (g *generator) write(collection, id string) {
 		header.Set(wire.HeaderIfMatch, fmt.Sprintf("#%d", g.writes[len(g.writes)-1].line))
 	}
 	if g.number("trace", 8) == 0 {
-		header.Set(wire.HeaderTrace, fmt.Sprintf("%s-%032x-%016x-01", g.pick("version", "00", "00", "cc", "ff"), len(g.steps)+1, 1))
+		header.Set(wire.HeaderTrace, fmt.Sprintf("%s-%032x-%016x-01", g.pick("version", "00", "00", "cc", "ff"),
+			len(g.steps)+1, 1))
 	}
 	if op != wire.Delete && g.number("deadline", 8) == 0 { // one that is too early, or goes with a ttl, is refused
 		header.Set(wire.HeaderExpiresAt, g.pick("expires at", "@-100", "@500", "@1000", "@1000", "@2000"))
@@ -237,7 +259,9 @@ func (g *generator) write(collection, id string) {
 		header.Set(wire.HeaderClock, wire.ClockKeep)
 	}
 	if op != wire.Delete && g.number("begin", 6) == 0 { // one that is to come is refused
-		header.Set(wire.HeaderClock, g.pick("begins at", "@-3600000", "@-2000", "@-1000", "@-500", "@-1", "@0", "@500", "@-500; created=@-2000", "@0; created=@-3000", "@-1000; created=@-1000", "@-1000; created=@-500"))
+		header.Set(wire.HeaderClock,
+			g.pick("begins at", "@-3600000", "@-2000", "@-1000", "@-500", "@-1", "@0", "@500", "@-500; created=@-2000",
+				"@0; created=@-3000", "@-1000; created=@-1000", "@-1000; created=@-500"))
 	}
 	subject := wire.Prefix("p").Write(op, collection, id)[len("p."):]
 	line := g.send(subject, body, header)
@@ -255,15 +279,19 @@ func (g *generator) bad(collection, id string) {
 	case 1:
 		g.send(subject, `{"ttl":`+g.pick("bad ttl", `0`, `-2`, `1.5`, `"1"`, `2147483648`, `true`)+`}`, nil)
 	case 2:
-		g.send("config."+collection, g.pick("bad configuration", `{"defaultTtl":0}`, `{"defaultTtl":1,"indexingMode":"none"}`, `{"ttl":1}`, ``, nested(1001)), nil)
+		g.send("config."+collection, g.pick("bad configuration", `{"defaultTtl":0}`,
+			`{"defaultTtl":1,"indexingMode":"none"}`, `{"ttl":1}`, ``, nested(1001)), nil)
 	case 3:
 		g.send(subject, `{}`, harness.Header(wire.HeaderIfMatch, g.pick("bad If-Match", `"1"`, `W/1`, `0`, ``)))
 	case 4:
-		g.send(g.pick("bad subject", "write.upsert."+collection, "write.upsert."+collection+".%zz", "write.bogus."+collection+".a", "write.upsert.c$.a", "config."+collection+".x"), `{}`, nil)
+		g.send(g.pick("bad subject", "write.upsert."+collection, "write.upsert."+collection+".%zz", "write.bogus."+
+			collection+".a", "write.upsert.c$.a", "config."+collection+".x"), `{}`, nil)
 	case 5:
-		g.send("write.touch"+subject[len("write.upsert"):], g.pick("body of a touch", `{}`, ``), harness.Header(g.pick("header of a touch", wire.HeaderSlide, wire.HeaderTrace), "true"))
+		g.send("write.touch"+subject[len("write.upsert"):], g.pick("body of a touch", `{}`, ``),
+			harness.Header(g.pick("header of a touch", wire.HeaderSlide, wire.HeaderTrace), "true"))
 	case 6:
-		g.send(subject, `{}`, harness.Header(g.pick("bad header", "Lapse-Unknown", wire.HeaderClock, wire.HeaderExpiresAt, wire.HeaderNotAfter, wire.HeaderSlide), "x"))
+		g.send(subject, `{}`, harness.Header(g.pick("bad header", "Lapse-Unknown", wire.HeaderClock,
+			wire.HeaderExpiresAt, wire.HeaderNotAfter, wire.HeaderSlide), "x"))
 	default:
 		g.send("drop."+collection, `x`, nil)
 	}

@@ -95,7 +95,8 @@ func TestAll_RandomHistories(t *testing.T) {
 type tally struct {
 	mu                                         sync.Mutex
 	plays, messages, expiries, rejected, reads int
-	at                                         map[int]int // messages by their distance from a deadline, in milliseconds
+	// messages by their distance from a deadline, in milliseconds
+	at map[int]int
 }
 
 // met reports whether a message was stamped within a millisecond of a deadline.
@@ -125,7 +126,8 @@ func (s *tally) add(p *play) {
 }
 
 func (s *tally) String() string {
-	return fmt.Sprintf("%d histories: %d messages, %d expiry events, %d rejections, %d reads while they ran; %d messages were stamped 1 ms before a deadline, %d at it, %d 1 ms after it",
+	return fmt.Sprintf("%d histories: %d messages, %d expiry events, %d rejections, %d reads while they ran; %d "+
+		"messages were stamped 1 ms before a deadline, %d at it, %d 1 ms after it",
 		s.plays, s.messages, s.expiries, s.rejected, s.reads, s.at[-1], s.at[0], s.at[1])
 }
 
@@ -144,7 +146,8 @@ func fail(t *testing.T, p *play, what string) {
 	if err := os.WriteFile(path, []byte(s.String()), 0o600); err != nil {
 		t.Error(err)
 	}
-	t.Errorf("lapse and the oracle differ on a history (go test -artifacts keeps it; put it into %s once you understand it):\n%s", scenarioDir, s)
+	t.Errorf("lapse and the oracle differ on a history (go test -artifacts keeps it; put it into %s once you "+
+		"understand it):\n%s", scenarioDir, s)
 }
 
 // shrink leaves out lines as long as the play still fails. It tries several ways at a

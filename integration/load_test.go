@@ -139,7 +139,8 @@ func (l *load) verifyStored(t *testing.T) {
 		m := log[s.seq-1]
 		_, tail, _ := strings.Cut(s.subject, ".write")
 		if m.Seq != s.seq || string(m.Data) != s.body || !strings.HasSuffix(m.Subject, tail) {
-			t.Errorf("message %d was %s %s, but the log has %d %s %s", s.seq, s.subject, s.body, m.Seq, m.Subject, m.Data)
+			t.Errorf("message %d was %s %s, but the log has %d %s %s", s.seq, s.subject, s.body, m.Seq, m.Subject,
+				m.Data)
 		}
 	}
 }
@@ -165,7 +166,8 @@ func randomMessage(p wire.Prefix, r *rand.Rand) (subject, body string, header na
 	op := []wire.Op{wire.Upsert, wire.Upsert, wire.Create, wire.Replace, wire.Patch, wire.Touch, wire.Delete}[r.IntN(7)]
 	if op.HasBody() {
 		body = fmt.Sprintf(`{"n": %d, "text": "<%s>"`, r.Int64(), strings.Repeat("é", r.IntN(40)))
-		if ttls := []string{`,"ttl":1`, `,"ttl":2`, `,"ttl":-1`, `,"ttl":null`, ``, ``}; op != wire.Patch || r.IntN(2) == 0 {
+		if ttls := []string{`,"ttl":1`, `,"ttl":2`, `,"ttl":-1`, `,"ttl":null`, ``, ``}; op != wire.Patch ||
+			r.IntN(2) == 0 {
 			body += ttls[r.IntN(len(ttls))]
 		}
 		body += "}"

@@ -55,12 +55,14 @@ func newLosses(t *testing.T, seed uint64, replicas int) *losses {
 		x.world = &world{t: t, redis: harness.StartRedis(t, harness.RedisOptions{})}
 		x.servers = cluster.Servers
 		x.connect(cluster.URL(), x.redis.Address())
-		x.lapse = harness.StartLapse(t, cluster.URL(), x.redis.Address(), append(flags, "--replicas", strconv.Itoa(replicas))...)
+		x.lapse = harness.StartLapse(t, cluster.URL(), x.redis.Address(),
+			append(flags, "--replicas", strconv.Itoa(replicas))...)
 	}
 	x.dies = x.r.IntN(2) == 0
 	x.Configure("c0", `{"defaultTtl":1}`)
 	x.Configure("kept", `{"defaultTtl":-1}`)
-	for _, name := range []string{x.Prefix.LogStream(), x.Prefix.EventsStream(), "KV_" + x.Prefix.CheckpointBucket(), x.Prefix.SnapshotStream()} {
+	for _, name := range []string{x.Prefix.LogStream(), x.Prefix.EventsStream(), "KV_" + x.Prefix.CheckpointBucket(),
+		x.Prefix.SnapshotStream()} {
 		x.streams = append(x.streams, x.info(name))
 	}
 	x.load = startLoad(t, x.Client, seed)
@@ -328,7 +330,8 @@ func (x *losses) everything(which ...int) (outcome string) {
 		more.wait(x.t, 1+x.r.IntN(200))
 		more.end()
 	}
-	x.note("lapse dies %v; the log ended at %d, and begins at %d and ends at %d; remembered %v", x.dies, before, log.FirstSeq, log.LastSeq, remembered)
+	x.note("lapse dies %v; the log ended at %d, and begins at %d and ends at %d; remembered %v", x.dies, before,
+		log.FirstSeq, log.LastSeq, remembered)
 	held := x.holds()
 	if x.dies {
 		x.lapse.Launch()

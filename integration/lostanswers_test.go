@@ -32,7 +32,8 @@ func answersLost(t *testing.T) (w *world, toNATS *harness.Proxy) {
 	t.Helper()
 	w = servers(t, harness.RedisOptions{})
 	toNATS = harness.NewProxy(t, harness.Address(w.nats.Port))
-	w.lapse = harness.StartLapse(t, "nats://"+toNATS.Address(), w.redis.Address(), "--duplicate-window", duplicateWindow.String())
+	w.lapse = harness.StartLapse(t, "nats://"+toNATS.Address(), w.redis.Address(), "--duplicate-window",
+		duplicateWindow.String())
 	return w, toNATS
 }
 

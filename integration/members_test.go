@@ -27,8 +27,10 @@ func members(t *testing.T, n, shards int) (w *world, all []*member) {
 	t.Helper()
 	w = serversOf(t, harness.RedisOptions{}, shards)
 	for range n {
-		m := &member{toNATS: harness.NewProxy(t, harness.Address(w.nats.Port)), toRedis: harness.NewProxy(t, w.redis.Address())}
-		m.Lapse = harness.StartLapse(t, "nats://"+m.toNATS.Address(), m.toRedis.Address(), "--duplicate-window", duplicateWindow.String(), "--shards", fmt.Sprint(shards))
+		m := &member{toNATS: harness.NewProxy(t, harness.Address(w.nats.Port)),
+			toRedis: harness.NewProxy(t, w.redis.Address())}
+		m.Lapse = harness.StartLapse(t, "nats://"+m.toNATS.Address(), m.toRedis.Address(), "--duplicate-window",
+			duplicateWindow.String(), "--shards", fmt.Sprint(shards))
 		all = append(all, m)
 	}
 	w.lapse = all[0].Lapse
@@ -299,7 +301,8 @@ func TestAll_Takeovers(t *testing.T) {
 	l.verifyStored(t)
 	for kind, all := range took {
 		slices.Sort(all)
-		t.Logf("%s: %d takeovers, from the end of the owner to the first version of the next: p50 %v, max %v", kind, len(all),
+		t.Logf("%s: %d takeovers, from the end of the owner to the first version of the next: p50 %v, max %v", kind,
+			len(all),
 			all[len(all)/2].Round(time.Millisecond), all[len(all)-1].Round(time.Millisecond))
 	}
 	t.Logf("%d messages, %d events: none lost, repeated or early", result.Model.Seq(), len(result.Events))

@@ -36,7 +36,8 @@ func newClustered(t *testing.T, seed uint64, lapses int) *clustered {
 	}
 	c.connect(c.cluster.URL(), c.redis.Address())
 	for range lapses {
-		l := harness.StartLapse(t, c.cluster.URL(), c.redis.Address(), "--replicas", "3", "--duplicate-window", duplicateWindow.String())
+		l := harness.StartLapse(t, c.cluster.URL(), c.redis.Address(), "--replicas", "3", "--duplicate-window",
+			duplicateWindow.String())
 		c.all = append(c.all, l)
 	}
 	c.lapse = c.all[0]
@@ -47,7 +48,8 @@ func newClustered(t *testing.T, seed uint64, lapses int) *clustered {
 
 // streams are those that lapse needs.
 func (c *clustered) streams() []string {
-	return []string{c.Prefix.LogStream(), c.Prefix.EventsStream(), "KV_" + c.Prefix.CheckpointBucket(), "KV_" + c.Prefix.MembersBucket()}
+	return []string{c.Prefix.LogStream(), c.Prefix.EventsStream(), "KV_" + c.Prefix.CheckpointBucket(), "KV_" +
+		c.Prefix.MembersBucket()}
 }
 
 // stream is one of the streams, mostly that of events.
@@ -122,8 +124,10 @@ func (c *clustered) end() {
 		}
 	}
 	latest := slices.Max(append(result.Lateness, 0))
-	c.t.Logf("%s; %d changes of the leader of a stream: %d messages, %d events and rejections, of which %d batches, %.0f steps fenced; events lost, repeated, early: 0, late by %s at most",
-		counted(c.happened), c.changes, result.Model.Seq(), len(result.Events), batches, fenced, latest.Round(time.Millisecond))
+	c.t.Logf("%s; %d changes of the leader of a stream: %d messages, %d events and rejections, of which %d batches, "+
+		"%.0f steps fenced; events lost, repeated, early: 0, late by %s at most",
+		counted(c.happened), c.changes, result.Model.Seq(), len(result.Events), batches, fenced,
+		latest.Round(time.Millisecond))
 }
 
 // The leader of each stream and bucket steps down, and those of the log and of the events are

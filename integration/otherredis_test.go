@@ -69,7 +69,8 @@ func TestG11_TwoProcessesWithDifferentRedis(t *testing.T) {
 // document requests a document from a process by HTTP.
 func document(t *testing.T, l *harness.Lapse) (status int) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+l.HTTP+"/v1/collections/c/documents/a", nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+l.HTTP+
+		"/v1/collections/c/documents/a", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

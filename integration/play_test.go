@@ -375,7 +375,8 @@ func (p *play) judge(ctx context.Context) error {
 			}
 			continue
 		}
-		if got.Status != want.Status || got.Error != "" || (got.Warning != "") != (want.Warning != "") || !strings.Contains(got.Warning, want.Warning) {
+		if got.Status != want.Status || got.Error != "" || (got.Warning != "") != (want.Warning != "") ||
+			!strings.Contains(got.Warning, want.Warning) {
 			p.finding("line %d: outcome %+v, want %+v", i+1, got, want)
 		}
 		if !strings.HasPrefix(p.steps[i].subject, "tick") && got.Status != wire.StatusNoContent &&

@@ -38,7 +38,8 @@ func onRedis(t *testing.T, url string, client redis.UniversalClient, flags ...st
 	if w.reader, err = sink.NewReader(client, sink.ReaderOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	flags = append([]string{"--nats", nats.URL(), "--redis", url, "--shards", strconv.Itoa(redisShards), "--duplicate-window", duplicateWindow.String()}, flags...)
+	flags = append([]string{"--nats", nats.URL(), "--redis", url, "--shards", strconv.Itoa(redisShards),
+		"--duplicate-window", duplicateWindow.String()}, flags...)
 	w.lapse = harness.PrepareLapse(t, flags...)
 	w.lapse.Start()
 	return w
@@ -136,7 +137,8 @@ func (w *world) startOnlooker() *onlooker {
 	w.Configure("kept", `{"defaultTtl":-1}`)
 	o := &onlooker{
 		w: w, reads: []readers.Reads{readers.ByService(w.NC, w.Prefix), readers.ByReader(w.reader)},
-		found: make([]int, redisShards), failed: make([]int, redisShards), last: make([]time.Time, redisShards), gap: make([]time.Duration, redisShards),
+		found: make([]int, redisShards), failed: make([]int, redisShards), last: make([]time.Time, redisShards),
+		gap: make([]time.Duration, redisShards),
 	}
 	for shard := range redisShards {
 		o.etags = append(o.etags, w.Want(201, wire.Upsert, "kept", idOn(shard, 0, "kept"), `{}`).Etag)
@@ -225,7 +227,8 @@ func (o *onlooker) list(ctx context.Context, reads readers.Reads) {
 		}
 		for _, d := range all {
 			if d.ExpiresAt != nil && *d.ExpiresAt <= began {
-				o.problem("%s: a list at %s has %s/%s version %s, which expired at %s", reads, began, collection, d.ID, d.Etag, d.ExpiresAt)
+				o.problem("%s: a list at %s has %s/%s version %s, which expired at %s", reads, began, collection, d.ID,
+					d.Etag, d.ExpiresAt)
 			}
 		}
 		o.mu.Lock()
@@ -241,7 +244,8 @@ func (o *onlooker) longest(asked func(shard int) bool) (gap time.Duration, found
 	defer o.mu.Unlock()
 	for shard := range redisShards {
 		if asked(shard) {
-			gap, found, failed = max(gap, o.gap[shard], time.Since(o.last[shard])), found+o.found[shard], failed+o.failed[shard]
+			gap, found, failed = max(gap, o.gap[shard], time.Since(o.last[shard])), found+o.found[shard],
+				failed+o.failed[shard]
 		}
 	}
 	return gap, found, failed
@@ -367,7 +371,8 @@ func TestAll_RedisCluster(t *testing.T) {
 		w.lapse.Ready()
 		c.load.wait(t, 50)
 		gap, found, failed := o.longest(everyShard)
-		t.Logf("%s: the longest time without a read of a shard was %v (%d reads were answered, %d with 503)", what, gap, found, failed)
+		t.Logf("%s: the longest time without a read of a shard was %v (%d reads were answered, %d with 503)", what, gap,
+			found, failed)
 		if t.Failed() {
 			break
 		}
@@ -378,7 +383,9 @@ func TestAll_RedisCluster(t *testing.T) {
 	result := w.verify()
 	c.load.verifyStored(t)
 	noneDamaged(t, w.lapse)
-	t.Logf("%d failovers, %d slots moved: %d messages, %d events, none lost, repeated or early; %s", failovers, moves, result.Model.Seq(), len(result.Events), counters(t, w.lapse, "lapse_steps_fenced_total", "lapse_shards_damaged_total"))
+	t.Logf("%d failovers, %d slots moved: %d messages, %d events, none lost, repeated or early; %s", failovers, moves,
+		result.Model.Seq(), len(result.Events), counters(t, w.lapse, "lapse_steps_fenced_total",
+			"lapse_shards_damaged_total"))
 }
 
 // noneDamaged fails the test if lapse has taken a shard for damaged: an older state is
@@ -567,7 +574,8 @@ func TestG1_SentinelFailsOver(t *testing.T) {
 		}
 		client := replica.Client()
 		set := func(user string) {
-			if err := client.Do(t.Context(), "CONFIG", "SET", "masteruser", user, "masterauth", user).Err(); err != nil {
+			if err := client.Do(t.Context(), "CONFIG", "SET", "masteruser", user, "masterauth",
+				user).Err(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -591,7 +599,8 @@ func TestG1_SentinelFailsOver(t *testing.T) {
 		w.lapse.Ready()
 		l.wait(t, 50)
 		gap, found, failed := o.longest(everyShard)
-		t.Logf("Sentinels failed over: the longest time without a read of a shard was %v (%d reads were answered, %d with 503)", gap, found, failed)
+		t.Logf("Sentinels failed over: the longest time without a read of a shard was %v (%d reads were answered, "+
+			"%d with 503)", gap, found, failed)
 	}
 	l.end()
 	w.lapse.Ready()
@@ -599,7 +608,8 @@ func TestG1_SentinelFailsOver(t *testing.T) {
 	result := w.verify()
 	l.verifyStored(t)
 	noneDamaged(t, w.lapse)
-	t.Logf("2 failovers by Sentinel: %d messages, %d events; %s", result.Model.Seq(), len(result.Events), counters(t, w.lapse, "lapse_steps_fenced_total", "lapse_shards_damaged_total"))
+	t.Logf("2 failovers by Sentinel: %d messages, %d events; %s", result.Model.Seq(), len(result.Events),
+		counters(t, w.lapse, "lapse_steps_fenced_total", "lapse_shards_damaged_total"))
 }
 
 // While the slot of a shard is moved to another master, a commit or a removal changes nothing
@@ -628,11 +638,14 @@ func TestG1_NoCommitWhileASlotMoves(t *testing.T) {
 	keep(p.Take(ctx, store.State{Log: "1"}, "v1", 0))
 	header := func(ttl ttlrules.TTL) *store.Header { return &store.Header{Ts: int64(now()), Etag: 1, TTL: ttl} }
 	change := func(id string, h *store.Header) store.Change { return store.Change{ID: id, New: h, Body: []byte("{}")} }
-	put := []store.CollectionChanges{{Collection: "c", Changes: []store.Change{change("a", header(0)), change("b", header(10))}}}
-	keep(p.Commit(ctx, store.Progress{Version: "v1", Next: "v2", Offset: 1}, []store.ConfigChange{{Collection: "c", Config: &store.Config{}}}, put))
+	put := []store.CollectionChanges{{Collection: "c", Changes: []store.Change{change("a", header(0)),
+		change("b", header(10))}}}
+	keep(p.Commit(ctx, store.Progress{Version: "v1", Next: "v2", Offset: 1},
+		[]store.ConfigChange{{Collection: "c", Config: &store.Config{}}}, put))
 	clean := []store.CollectionChanges{{Collection: "c", Drop: store.DropAll}}
 	drop := func(version, next string) error {
-		return p.Commit(ctx, store.Progress{Version: version, Next: next, Offset: 2}, []store.ConfigChange{{Collection: "c"}}, clean)
+		return p.Commit(ctx, store.Progress{Version: version, Next: next, Offset: 2},
+			[]store.ConfigChange{{Collection: "c"}}, clean)
 	}
 	client := from.Client()
 	slot, err := client.ClusterKeySlot(ctx, client.Keys(ctx, "lapse:{*}:state").Val()[0]).Result()
@@ -662,13 +675,14 @@ func TestG1_NoCommitWhileASlotMoves(t *testing.T) {
 		t.Error("no key was moved")
 	}
 	keep(drop("v2", "v3"))
-	harness.Until(t, harness.Limit, "the client knows the new master, which has the state alone", func(ctx context.Context) error {
-		keys, err := p.Leftovers(ctx)
-		if err == nil && len(keys) != 1 {
-			err = fmt.Errorf("there are %v", keys)
-		}
-		return err
-	})
+	harness.Until(t, harness.Limit, "the client knows the new master, which has the state alone",
+		func(ctx context.Context) error {
+			keys, err := p.Leftovers(ctx)
+			if err == nil && len(keys) != 1 {
+				err = fmt.Errorf("there are %v", keys)
+			}
+			return err
+		})
 }
 
 // lapse reaches a Sentinel, and the master that it names, by TLS and with passwords of their
@@ -677,18 +691,21 @@ func TestSecuredSentinel(t *testing.T) {
 	t.Parallel()
 	const secret, sentinelSecret = "s3cret", "s4cret"
 	cert, key := selfSigned(t)
-	tls := []string{"--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert, "--tls-auth-clients", "no", "--tls-replication", "yes"}
+	tls := []string{"--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert, "--tls-auth-clients",
+		"no", "--tls-replication", "yes"}
 	serverPort, sentinelPort := harness.FreePort(t), harness.FreePort(t)
 	server := harness.StartRedis(t, harness.RedisOptions{OwnUsers: true, Args: append([]string{
 		"--tls-port", fmt.Sprint(serverPort), "--user", "lapse", "on", ">" + secret, "~*", "&*", "+@all",
 	}, tls...)})
 	dir := t.TempDir()
 	config := filepath.Join(dir, "sentinel.conf")
-	text := fmt.Sprintf("port 0\ntls-port %d\ndir %s\nrequirepass %s\nsentinel monitor m 127.0.0.1 %d 1\n", sentinelPort, dir, sentinelSecret, serverPort)
+	text := fmt.Sprintf("port 0\ntls-port %d\ndir %s\nrequirepass %s\nsentinel monitor m 127.0.0.1 %d 1\n",
+		sentinelPort, dir, sentinelSecret, serverPort)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	sentinel := harness.CustomRedis(t, harness.Custom{Name: "sentinel", Port: sentinelPort, Args: append([]string{config, "--sentinel"}, tls...)})
+	sentinel := harness.CustomRedis(t, harness.Custom{Name: "sentinel", Port: sentinelPort,
+		Args: append([]string{config, "--sentinel"}, tls...)})
 	harness.Until(t, harness.Limit, "the Sentinel runs", func(context.Context) error {
 		if !strings.Contains(sentinel.Log(), "+monitor master m ") {
 			return errors.New("its log does not say so")
@@ -699,8 +716,10 @@ func TestSecuredSentinel(t *testing.T) {
 	w := &world{t: t, nats: nats}
 	w.connect(nats.URL(), server.Address())
 	prepare := func(password, sentinelPassword, master string) *harness.Lapse {
-		url := fmt.Sprintf("rediss+sentinel://lapse:%s@%s/%s?sentinel_password=%s", password, harness.Address(sentinelPort), master, sentinelPassword)
-		return harness.PrepareLapse(t, "--nats", nats.URL(), "--redis", url, "--redis-ca", cert, "--duplicate-window", duplicateWindow.String())
+		url := fmt.Sprintf("rediss+sentinel://lapse:%s@%s/%s?sentinel_password=%s", password,
+			harness.Address(sentinelPort), master, sentinelPassword)
+		return harness.PrepareLapse(t, "--nats", nats.URL(), "--redis", url, "--redis-ca", cert, "--duplicate-window",
+			duplicateWindow.String())
 	}
 	w.lapse = prepare(secret, sentinelSecret, "m")
 	w.lapse.Start()
@@ -712,12 +731,17 @@ func TestSecuredSentinel(t *testing.T) {
 		t.Errorf("the log contains a password:\n%s", log)
 	}
 	for _, wrong := range []struct{ password, sentinelPassword, master, want string }{
-		{"wrong", sentinelSecret, "m", "the server refuses the user or the password: give others with --redis-user and --redis-password-file"},
-		{secret, "wrong", "m", "refuses the user or the password: give others with --redis-sentinel-user and --redis-sentinel-password-file"},
-		{secret, sentinelSecret, "n", "do not know a master of the name n: use the name in their line \"sentinel monitor\""},
+		{"wrong", sentinelSecret, "m",
+			"the server refuses the user or the password: give others with --redis-user and --redis-password-file"},
+		{secret, "wrong", "m",
+			"refuses the user or the password: give others with --redis-sentinel-user and " +
+				"--redis-sentinel-password-file"},
+		{secret, sentinelSecret, "n",
+			"do not know a master of the name n: use the name in their line \"sentinel monitor\""},
 	} {
 		log := prepare(wrong.password, wrong.sentinelPassword, wrong.master).FailsToStart()
-		if !strings.Contains(log, wrong.want) || strings.Count(log, "lapse: ") != 1 || strings.Contains(log, secret) || strings.Contains(log, sentinelSecret) {
+		if !strings.Contains(log, wrong.want) || strings.Count(log, "lapse: ") != 1 || strings.Contains(log, secret) ||
+			strings.Contains(log, sentinelSecret) {
 			t.Errorf("lapse logs %q, want %q", log, wrong.want)
 		}
 	}

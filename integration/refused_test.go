@@ -62,7 +62,8 @@ func TestG12_ARefusedShardHoldsUpNothingElse(t *testing.T) {
 	t.Parallel()
 	const shards = 2
 	w := serversOf(t, harness.RedisOptions{Persistent: true}, shards)
-	w.lapse = harness.PrepareLapse(t, "--nats", w.nats.URL(), "--redis", w.redis.URL(), "--shards", "2", "--duplicate-window", duplicateWindow.String())
+	w.lapse = harness.PrepareLapse(t, "--nats", w.nats.URL(), "--redis", w.redis.URL(), "--shards", "2",
+		"--duplicate-window", duplicateWindow.String())
 	w.lapse.Start()
 	w.Configure("c", `{"defaultTtl":-1}`)
 	write := func(shard, nth int, body string) wire.Outcome {
@@ -86,16 +87,19 @@ func TestG12_ARefusedShardHoldsUpNothingElse(t *testing.T) {
 
 	before, log := redisKeys(t, w.redis), w.stateOf(refused)
 	why := w.lapse.Refuses()
-	for _, part := range []string{"shard 1: refused: ", "lost its end: restore the log", "run lapse begin-anew --accept-lost-log-end --redis-is-saved ("} {
+	for _, part := range []string{"shard 1: refused: ", "lost its end: restore the log",
+		"run lapse begin-anew --accept-lost-log-end --redis-is-saved ("} {
 		if !strings.Contains(why, part) {
 			t.Errorf("/readyz does not say %q: %s", part, why)
 		}
 	}
-	if strings.Contains(why, "shard 0: refused") || !strings.Contains(w.lapse.Metrics(), `lapse_problem{problem="refused"} 1`) {
+	if strings.Contains(why, "shard 0: refused") || !strings.Contains(w.lapse.Metrics(),
+		`lapse_problem{problem="refused"} 1`) {
 		t.Errorf("the other shard is refused, or the metric is not set: %s", why)
 	}
 	w.attempts(2)
-	if after, now := redisKeys(t, w.redis), w.stateOf(refused); after != before || now.LastSeq != log.LastSeq || now.FirstSeq != log.FirstSeq {
+	if after, now := redisKeys(t, w.redis), w.stateOf(refused); after != before || now.LastSeq != log.LastSeq ||
+		now.FirstSeq != log.FirstSeq {
 		t.Errorf("the refusal changed Redis from %s to %s, or the log from %+v to %+v", before, after, log, now)
 	}
 	o := write(0, 1, `{"ttl":1}`)
@@ -181,14 +185,16 @@ func TestG12_ADecisionNeedsThatNobodyServes(t *testing.T) {
 	flags := w.lapse.FlagsIn(w.lapse.Refuses())
 	standby := harness.PrepareLapse(t, "--nats", w.nats.URL(), "--redis", w.redis.URL())
 	standby.Launch()
-	harness.Until(t, harness.Limit, "the standby listens", func(ctx context.Context) error { return standby.ReadyNow(ctx) })
+	harness.Until(t, harness.Limit, "the standby listens",
+		func(ctx context.Context) error { return standby.ReadyNow(ctx) })
 	before, log := redisKeys(t, w.redis), w.stateOf(w.Prefix.LogStream())
 	refuses := func(flags []string, want string) {
 		t.Helper()
 		if said := w.lapse.BeginAnew(flags, 1); !strings.Contains(said, want) {
 			t.Errorf("it does not say %q: %s", want, said)
 		}
-		if after, now := redisKeys(t, w.redis), w.stateOf(w.Prefix.LogStream()); after != before || now.LastSeq != log.LastSeq {
+		if after, now := redisKeys(t, w.redis), w.stateOf(w.Prefix.LogStream()); after != before ||
+			now.LastSeq != log.LastSeq {
 			t.Errorf("it has changed Redis from %s to %s, or the log from %+v to %+v", before, after, log, now)
 		}
 	}
@@ -196,14 +202,19 @@ func TestG12_ADecisionNeedsThatNobodyServes(t *testing.T) {
 	w.lapse.Terminate()
 	refuses(flags, `serves the prefix "lapse" (it was seen `) // the standby
 	standby.Terminate()
-	for _, others := range [][]string{nil, flags[:1], {"--accept-lost-log-beginning", "--accept-lost-documents", "--accept-lost-events", "--redis-is-saved"}} {
-		refuses(others, "refused, and nothing was changed: restore what is missing, or give it up with the flags that are named")
-		refuses(others, "save Redis (redis-cli --rdb FILE, or BGSAVE) and run lapse begin-anew --accept-lost-log-end --redis-is-saved (")
+	for _, others := range [][]string{nil, flags[:1], {"--accept-lost-log-beginning", "--accept-lost-documents",
+		"--accept-lost-events", "--redis-is-saved"}} {
+		refuses(others, "refused, and nothing was changed: restore what is missing, or give it up with the flags "+
+			"that are named")
+		refuses(others, "save Redis (redis-cli --rdb FILE, or BGSAVE) and run lapse begin-anew "+
+			"--accept-lost-log-end --redis-is-saved (")
 	}
-	if said := w.lapse.BeginAnew(flags, 0); !strings.Contains(said, "begins anew from message 1 of the log at the next start") || strings.Contains(said, "refused") {
+	if said := w.lapse.BeginAnew(flags, 0); !strings.Contains(said,
+		"begins anew from message 1 of the log at the next start") || strings.Contains(said, "refused") {
 		t.Errorf("with %s: %s", flags, said)
 	}
-	if said := w.lapse.BeginAnew(flags, 0); !strings.Contains(said, "nothing is refused, and nothing was changed: start lapse") {
+	if said := w.lapse.BeginAnew(flags, 0); !strings.Contains(said,
+		"nothing is refused, and nothing was changed: start lapse") {
 		t.Errorf("once more: %s", said)
 	}
 	w.lapse.Start()

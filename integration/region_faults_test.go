@@ -60,9 +60,10 @@ type faultyRegions struct {
 	caughtUp      []time.Duration          // how long the follower took after each fault until it had everything
 	longest       map[string]time.Duration // of these, by fault
 
-	reading             sync.WaitGroup
-	mu                  sync.Mutex
-	reads, dead, failed map[string]int // by region: documents that were read, or not found behind their deadlines; errors
+	reading sync.WaitGroup
+	mu      sync.Mutex
+	// by region: documents that were read, or not found behind their deadlines; errors
+	reads, dead, failed map[string]int
 }
 
 func (r *faultyRegions) any() *inRegion { return []*inRegion{r.a, r.b}[r.rand.IntN(2)] }
@@ -90,7 +91,8 @@ func (r *faultyRegions) read(ctx context.Context, w *inRegion) {
 		r.mu.Lock()
 		switch {
 		case err == nil && found.Etag == doc.etag && doc.ends <= began:
-			r.t.Errorf("region %s, %s: %s was read at %s, and its deadline was %s", w.Name, all[n%2], doc.id, began, doc.ends)
+			r.t.Errorf("region %s, %s: %s was read at %s, and its deadline was %s", w.Name, all[n%2], doc.id, began,
+				doc.ends)
 		case err == nil:
 			r.reads[w.Name]++
 		case doc.ends <= began && strings.Contains(err.Error(), "not found"):
@@ -102,7 +104,8 @@ func (r *faultyRegions) read(ctx context.Context, w *inRegion) {
 	}
 }
 
-// happen makes a fault happen, and waits until both regions are ready, the load goes on, and the follower has everything.
+// happen makes a fault happen, and waits until both regions are ready, the load goes on, and the follower has
+// everything.
 func (r *faultyRegions) happen(kind string) {
 	r.t.Helper()
 	r.happened[kind]++
@@ -137,7 +140,8 @@ func (r *faultyRegions) happen(kind string) {
 func newFaultyRegions(t *testing.T, seed uint64) *faultyRegions {
 	t.Helper()
 	r := &faultyRegions{
-		twoRegions: startRegions(t, regions.Options{}), rand: rand.New(rand.NewPCG(seed, seed)), happened: map[string]int{}, longest: map[string]time.Duration{},
+		twoRegions: startRegions(t, regions.Options{}), rand: rand.New(rand.NewPCG(seed, seed)),
+		happened: map[string]int{}, longest: map[string]time.Duration{},
 		reads: map[string]int{}, dead: map[string]int{}, failed: map[string]int{},
 	}
 	r.first, r.second = r.a, r.b
@@ -191,7 +195,8 @@ func TestAll_Regions(t *testing.T) {
 	}
 	r.writers.verifyStored(t, r.first.Log())
 	slices.Sort(r.caughtUp)
-	t.Logf("%d faults: %s; %d messages; the follower had everything after a median of %v, at most %v", n, counted(r.happened), result.Model.Seq(), r.caughtUp[n/2], r.longest)
+	t.Logf("%d faults: %s; %d messages; the follower had everything after a median of %v, at most %v", n,
+		counted(r.happened), result.Model.Seq(), r.caughtUp[n/2], r.longest)
 	t.Logf("reads by region: found %v, not found behind their deadlines %v, failed %v", r.reads, r.dead, r.failed)
 	lateness(t, result)
 }

@@ -23,7 +23,8 @@ import (
 // regions. At rest the states are the same, and so are the streams.
 //
 // It fails if the follower does not apply what was there before; if it applies a message in another way than the
-// first region; if a write does not get from the follower's NATS into the first region's log, or has not one outcome; if
+// first region; if a write does not get from the follower's NATS into the first region's log, or has not one outcome;
+// if
 // /metrics does not answer in a follower.
 func TestRegion_Follows(t *testing.T) {
 	t.Parallel()
@@ -64,7 +65,8 @@ func TestRegion_Follows(t *testing.T) {
 	if n := len(outcomes); n != 1 {
 		t.Errorf("a write in region b has %d outcomes", n)
 	}
-	if text := r.command(r.b, 1, "backup", filepath.Join(t.TempDir(), "b")); !strings.Contains(text, "back up that region") {
+	if text := r.command(r.b, 1, "backup", filepath.Join(t.TempDir(), "b")); !strings.Contains(text,
+		"back up that region") {
 		t.Errorf("a backup of a region with mirrors is refused with %q", text)
 	}
 }
@@ -80,7 +82,8 @@ func TestRegion_FollowsOnceTheLinkIsUp(t *testing.T) {
 	r.b.lapse = r.lapseIn(r.b, "--follow", r.a.Name)
 	r.b.lapse.Launch()
 	harness.Until(t, harness.Limit, "the process waits", func(context.Context) error {
-		if log := r.b.lapse.Log(); !strings.Contains(log, "could not take it over, and tries again: the first region does not answer") {
+		if log := r.b.lapse.Log(); !strings.Contains(log,
+			"could not take it over, and tries again: the first region does not answer") {
 			return fmt.Errorf("its log is %s", log)
 		}
 		return nil
@@ -100,8 +103,10 @@ func (r *twoRegions) sameStreams() {
 				return fmt.Errorf("it has %d messages in a, and %d in b", len(inA), len(inB))
 			}
 			for i, m := range inA {
-				if n := inB[i]; m.Seq != n.Seq || m.At != n.At || m.Subject != n.Subject || string(m.Data) != string(n.Data) {
-					return fmt.Errorf("message %d is %s %s in a, and %d %s %s in b", m.Seq, m.Subject, m.Data, n.Seq, n.Subject, n.Data)
+				if n := inB[i]; m.Seq != n.Seq || m.At != n.At || m.Subject != n.Subject ||
+					string(m.Data) != string(n.Data) {
+					return fmt.Errorf("message %d is %s %s in a, and %d %s %s in b", m.Seq, m.Subject, m.Data, n.Seq,
+						n.Subject, n.Data)
 				}
 			}
 			return nil
@@ -142,12 +147,14 @@ func TestAll_RegionFollowsWithoutALink(t *testing.T) {
 	ends("slow")
 	r.Link.Delay(0)
 	ends("down")
-	harness.Until(t, harness.Limit, "/readyz of the follower tells that the first region does not answer", func(context.Context) error {
-		if status, text := fetch(t, r.b.lapse, "/readyz"); status != http.StatusOK || !strings.Contains(text, "does not answer") {
-			return fmt.Errorf("%d %s", status, text)
-		}
-		return nil
-	})
+	harness.Until(t, harness.Limit, "/readyz of the follower tells that the first region does not answer",
+		func(context.Context) error {
+			if status, text := fetch(t, r.b.lapse, "/readyz"); status != http.StatusOK ||
+				!strings.Contains(text, "does not answer") {
+				return fmt.Errorf("%d %s", status, text)
+			}
+			return nil
+		})
 	late := r.a.Want(201, wire.Upsert, "c", "late", `{"v":2}`)
 	short := r.a.Want(201, wire.Upsert, "c", "short", `{"ttl":1}`)
 	r.a.ExpiryOf("c", "short", short.Etag, harness.Limit)
@@ -236,7 +243,8 @@ func TestRegion_MaxStaleness(t *testing.T) {
 		t.Helper()
 		harness.Until(t, harness.Limit, fmt.Sprintf("reads answer %d", want), func(ctx context.Context) error {
 			_, err := service.Get(ctx, "c", "kept")
-			if want == http.StatusOK && err != nil || want != http.StatusOK && (err == nil || !strings.Contains(err.Error(), fmt.Sprintf("error %d: ", want))) {
+			if want == http.StatusOK && err != nil || want != http.StatusOK &&
+				(err == nil || !strings.Contains(err.Error(), fmt.Sprintf("error %d: ", want))) {
 				return fmt.Errorf("over NATS: %w", err)
 			}
 			if status, text := fetch(t, r.b.lapse, path); status != want {
@@ -252,7 +260,8 @@ func TestRegion_MaxStaleness(t *testing.T) {
 	if waited := time.Since(down); waited > 5*time.Second {
 		t.Logf("reads were answered %v after the link went down", waited)
 	}
-	harness.Until(t, harness.Limit, "/readyz names the flag", func(ctx context.Context) error { // a second later, at most
+	// a second later, at most
+	harness.Until(t, harness.Limit, "/readyz names the flag", func(ctx context.Context) error {
 		if err := r.b.lapse.ReadyNow(ctx); err == nil || !strings.Contains(err.Error(), "--max-staleness") {
 			return fmt.Errorf("/readyz: %w", err)
 		}
@@ -264,7 +273,8 @@ func TestRegion_MaxStaleness(t *testing.T) {
 	t.Logf("reads are answered %v after the link is up", time.Since(up))
 }
 
-// The first region has no lapse, and a document is due. The follower has it no longer, and writes nothing for it: neither
+// The first region has no lapse, and a document is due. The follower has it no longer, and writes nothing for it:
+// neither
 // a tick nor an event. The first region does that when it is back.
 //
 // It fails if a follower appends to the log or publishes events.

@@ -21,7 +21,8 @@ import (
 )
 
 // The link is down, and the first region goes on; then its servers are killed, and the other region is promoted. It
-// has everything up to the message that the command names. When the first region comes back, it refuses and does nothing
+// has everything up to the message that the command names. When the first region comes back, it refuses and does
+// nothing
 // until lapse demote has saved what only it has; then it follows.
 //
 // It fails if a write that was mirrored is lost, or has no event or two; if the region that comes back publishes or
@@ -69,7 +70,8 @@ func TestRegion_UnplannedLosesTheTailAlone(t *testing.T) {
 	}
 	after(t, now()+2000) // documents are due
 	if a, b := r.endsOf(r.a), r.endsOf(r.b); a != inA || b != inB {
-		t.Errorf("the streams end at %v and %v, and ended at %v and %v before lapse started in region a", a, b, inA, inB)
+		t.Errorf("the streams end at %v and %v, and ended at %v and %v before lapse started in region a", a, b, inA,
+			inB)
 	}
 	r.b.lapse.Start()
 	r.b.verify()
@@ -99,16 +101,17 @@ func named(t *testing.T, out string) uint64 {
 // endsOf are the last sequences of the log and of the events of a region.
 func (r *twoRegions) endsOf(w *inRegion) (ends [2]uint64) {
 	r.t.Helper()
-	harness.Until(r.t, harness.Limit, "JetStream of region "+w.Name+" tells the ends of its streams", func(ctx context.Context) error {
-		for i, name := range []string{w.Prefix.LogStream(), w.Prefix.EventsStream()} {
-			info, err := stored.Info(ctx, w.JS, name)
-			if err != nil {
-				return err
+	harness.Until(r.t, harness.Limit, "JetStream of region "+w.Name+" tells the ends of its streams",
+		func(ctx context.Context) error {
+			for i, name := range []string{w.Prefix.LogStream(), w.Prefix.EventsStream()} {
+				info, err := stored.Info(ctx, w.JS, name)
+				if err != nil {
+					return err
+				}
+				ends[i] = info.State.LastSeq
 			}
-			ends[i] = info.State.LastSeq
-		}
-		return nil
-	})
+			return nil
+		})
 	return ends
 }
 

@@ -129,7 +129,8 @@ func TestRegion_PlanAndUndo(t *testing.T) {
 	r.follow(r.b, r.a)
 	r.a.Want(201, wire.Upsert, "c", "1", `{}`)
 	r.b.lapse.Ready()
-	if out := r.command(r.b, 0, "promote", "--from", "a", "--dry-run"); !strings.Contains(out, "would make a stream of the mirror LAPSE_LOG") {
+	if out := r.command(r.b, 0, "promote", "--from", "a", "--dry-run"); !strings.Contains(out,
+		"would make a stream of the mirror LAPSE_LOG") {
 		t.Errorf("the plan is %s", out)
 	}
 	if out := r.command(r.b, 1, "promote", "--dry-run"); !strings.Contains(out, "the first region answers") {
@@ -139,7 +140,8 @@ func TestRegion_PlanAndUndo(t *testing.T) {
 		t.Errorf("nothing is undone: %s", out)
 	}
 	js := r.b.JetStream()
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"lapse.tick"}}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER",
+		Subjects: []string{"lapse.tick"}}); err != nil {
 		t.Fatal(err)
 	}
 	if out := r.command(r.b, 1, "promote", "--from", "a"); !strings.Contains(out, "the stream OTHER here listens to") {

@@ -54,7 +54,8 @@ func (r *twoRegions) comeBack(w, first *inRegion, flags ...string) {
 func (r *twoRegions) demote(w *inRegion, code int, flags ...string) (text string) {
 	r.t.Helper()
 	harness.Until(r.t, harness.Limit, "lapse demote ends with "+fmt.Sprint(code), func(context.Context) error {
-		out, errOut, ended := harness.Run(r.t, "lapse", nil, append([]string{"demote", "--server", w.URL()}, flags...)...)
+		out, errOut, ended := harness.Run(r.t, "lapse", nil,
+			append([]string{"demote", "--server", w.URL()}, flags...)...)
 		if text = out + errOut; ended != code || strings.Contains(text, "runs here") {
 			return fmt.Errorf("code %d: %s", ended, text)
 		}
@@ -71,7 +72,8 @@ func lateness(t *testing.T, result oracle.Result) {
 		t.Error("there are no events")
 		return
 	}
-	t.Logf("%d events, late: median %v, 99%% %v, longest %v", len(late), late[len(late)/2], late[len(late)*99/100], late[len(late)-1])
+	t.Logf("%d events, late: median %v, 99%% %v, longest %v", len(late), late[len(late)/2], late[len(late)*99/100],
+		late[len(late)-1])
 }
 
 // patient are writers by the Go client, of documents that live for some seconds. They repeat what they do not know
@@ -119,7 +121,8 @@ func (p *patient) end() { p.stop(); p.done.Wait() }
 func (p *patient) write(ctx context.Context, c *lapseclient.Client, name string) {
 	for i := 0; pause(ctx, 20*time.Millisecond); i++ {
 		id := fmt.Sprintf("%s %d", name, i)
-		m := lapseclient.Message{Subject: wire.DefaultPrefix.Write(wire.Upsert, "patient", id), Body: fmt.Appendf(nil, `{"ttl":%d}`, 1+i%5), ID: id}
+		m := lapseclient.Message{Subject: wire.DefaultPrefix.Write(wire.Upsert, "patient", id),
+			Body: fmt.Appendf(nil, `{"ttl":%d}`, 1+i%5), ID: id}
 		for {
 			result, err := c.Write(context.WithoutCancel(ctx), m)
 			p.mu.Lock()
@@ -153,7 +156,8 @@ func (p *patient) verifyStored(t *testing.T, log []oracle.Message) {
 			t.Errorf("write %s was acknowledged at %d, where the log has %q", id, seq, m.Subject)
 		}
 	}
-	t.Logf("%d writes by the Go client, %d repetitions, the longest time without an acknowledgement %v", len(p.acked), p.again, p.gap)
+	t.Logf("%d writes by the Go client, %d repetitions, the longest time without an acknowledgement %v", len(p.acked),
+		p.again, p.gap)
 }
 
 // Under writes through both regions the first region hands over to the other one, becomes its follower, and takes over

@@ -23,7 +23,8 @@ func TestAll_RegionRedisCluster(t *testing.T) {
 	t.Parallel()
 	r := startRegions(t, regions.Options{})
 	cluster := rediscluster.Start(t, redisMasters, false)
-	r.b.lapse = harness.PrepareLapse(t, slices.Concat([]string{"--nats", r.b.lapseURL(), "--redis", cluster.URL(), "--follow", r.a.Name}, r.flags)...)
+	r.b.lapse = harness.PrepareLapse(t, slices.Concat([]string{"--nats", r.b.lapseURL(), "--redis", cluster.URL(),
+		"--follow", r.a.Name}, r.flags)...)
 	r.b.lapse.Start()
 	r.a.Configure("c", `{"defaultTtl":2}`)
 	const documents = 100

@@ -33,13 +33,15 @@ func TestAll_RegionShards(t *testing.T) {
 				want = append(want, m.Subject+" "+string(m.Data))
 			}
 			if len(want) < 6 || !slices.Equal(sourced, want) {
-				t.Errorf("region %s, %s has %d configurations, want %d: %v, want %v", w.Name, log, len(sourced), len(want), sourced, want)
+				t.Errorf("region %s, %s has %d configurations, want %d: %v, want %v", w.Name, log, len(sourced),
+					len(want), sourced, want)
 			}
 		}
 	}
 }
 
-// handOverTwice lets the regions hand over to each other under writes, and back, with configurations before, between and
+// handOverTwice lets the regions hand over to each other under writes, and back, with configurations before, between
+// and
 // after that, and verifies both.
 func (r *twoRegions) handOverTwice(seed uint64) {
 	r.t.Helper()

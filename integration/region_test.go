@@ -33,7 +33,8 @@ type inRegion struct {
 // startRegions starts both regions, and lapse in a.
 func startRegions(t *testing.T, o regions.Options) *twoRegions {
 	t.Helper()
-	r := &twoRegions{Regions: regions.Start(t, o), t: t, o: o, flags: []string{"--duplicate-window", duplicateWindow.String()}}
+	r := &twoRegions{Regions: regions.Start(t, o), t: t, o: o,
+		flags: []string{"--duplicate-window", duplicateWindow.String()}}
 	if o.Shards > 1 {
 		r.flags = append(r.flags, "--shards", fmt.Sprint(o.Shards))
 	}
@@ -89,17 +90,18 @@ func (r *twoRegions) same() { r.t.Helper(); r.sameIn(r.a, r.b) }
 func (r *twoRegions) sameIn(one, other *inRegion) {
 	r.t.Helper()
 	a, b := one.redis.Client(), other.redis.Client()
-	harness.Until(r.t, harness.Limit, "the states in "+one.Name+" and "+other.Name+" are the same", func(ctx context.Context) error {
-		inA, err := stateIn(ctx, a)
-		if err != nil {
-			return err
-		}
-		inB, err := stateIn(ctx, b)
-		if err != nil {
-			return err
-		}
-		return differences(inA, inB)
-	})
+	harness.Until(r.t, harness.Limit, "the states in "+one.Name+" and "+other.Name+" are the same",
+		func(ctx context.Context) error {
+			inA, err := stateIn(ctx, a)
+			if err != nil {
+				return err
+			}
+			inB, err := stateIn(ctx, b)
+			if err != nil {
+				return err
+			}
+			return differences(inA, inB)
+		})
 }
 
 // stateIn is everything that a Redis holds but what belongs to it alone: its identity, the versions by which

@@ -75,7 +75,8 @@ cluster {
 	} {
 		rogue := join(with[0], with[1])
 		harness.Until(t, harness.Limit, "a server refuses a rogue with "+name, func(context.Context) error {
-			if log := rogue.Log(); !strings.Contains(log, "Router connection closed") && !strings.Contains(log, "TLS route handshake error") {
+			if log := rogue.Log(); !strings.Contains(log, "Router connection closed") &&
+				!strings.Contains(log, "TLS route handshake error") {
 				return errors.New("its log does not say so")
 			}
 			return nil
@@ -104,13 +105,17 @@ func TestDeployment_RogueRedis(t *testing.T) {
 	meet := func(certificate string) (*harness.Redis, *redis.Client) {
 		port := harness.FreePort(t)
 		rogue := harness.CustomRedis(t, harness.Custom{Name: "rogue", Port: port, Args: []string{
-			"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", t.TempDir(), "--save", "", "--loglevel", "debug",
+			"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", t.TempDir(), "--save", "", "--loglevel",
+			"debug",
 			"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(harness.FreePort(t)), "--tls-cluster", "yes",
-			"--tls-ca-cert-file", d.Path("redis-ca.crt"), "--tls-cert-file", d.Path(certificate + ".crt"), "--tls-key-file", d.Path(certificate + ".key"),
+			"--tls-ca-cert-file", d.Path("redis-ca.crt"), "--tls-cert-file", d.Path(certificate + ".crt"),
+			"--tls-key-file", d.Path(certificate + ".key"),
 		}})
 		client := harness.RedisClient(t, rogue.Address())
-		harness.Until(t, harness.Limit, "the rogue answers", func(ctx context.Context) error { return client.Ping(ctx).Err() })
-		if err := client.Do(t.Context(), "CLUSTER", "MEET", "127.0.0.1", d.Nodes[0].Port, d.Buses[0]).Err(); err != nil {
+		harness.Until(t, harness.Limit, "the rogue answers",
+			func(ctx context.Context) error { return client.Ping(ctx).Err() })
+		if err := client.Do(t.Context(), "CLUSTER", "MEET", "127.0.0.1", d.Nodes[0].Port,
+			d.Buses[0]).Err(); err != nil {
 			t.Fatal(err)
 		}
 		return rogue, client

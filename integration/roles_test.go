@@ -243,11 +243,13 @@ func testRepliesReachNoStream(t *testing.T, shards int) {
 	writer, readers := as(t, w.nats, "orders-writer"), asJetStream(t, w.nats, "reader")
 	reader := readers.Conn()
 	w.mirrored(t, readers)
-	consumer, err := readers.CreateConsumer(t.Context(), w.Prefix.EventsStream(), jetstream.ConsumerConfig{Name: "c", AckPolicy: jetstream.AckNonePolicy})
+	consumer, err := readers.CreateConsumer(t.Context(), w.Prefix.EventsStream(),
+		jetstream.ConsumerConfig{Name: "c", AckPolicy: jetstream.AckNonePolicy})
 	if err != nil {
 		t.Fatal(err)
 	}
-	forged := map[string]bool{w.Prefix.Stored("lapse.rejected.orders.forged"): true} // "lapse.expired.orders.forged" would have another ce-id
+	// "lapse.expired.orders.forged" would have another ce-id
+	forged := map[string]bool{w.Prefix.Stored("lapse.rejected.orders.forged"): true}
 	for i, target := range []string{"lapse.write.upsert.users.1", "lapse.config.users", "lapse.tick", "lapse.expired.orders.forged", "lapse.rejected.orders.forged", "lapse.fence.0", "$KV.LAPSE_MEMBERS.lease.0", "lapse.shard.0.tick", "lapse.shard.0.write.upsert.users.1"} {
 		forged[target] = true
 		for _, request := range []struct {

@@ -37,7 +37,8 @@ func mapped(subject string, shards int) string {
 func withShards(t *testing.T, shards int) *world {
 	t.Helper()
 	w := serversOf(t, harness.RedisOptions{}, shards)
-	w.lapse = harness.StartLapse(t, w.nats.URL(), w.redis.Address(), "--shards", strconv.Itoa(shards), "--duplicate-window", duplicateWindow.String(), "--readers", "READERS,FORWARD")
+	w.lapse = harness.StartLapse(t, w.nats.URL(), w.redis.Address(), "--shards", strconv.Itoa(shards),
+		"--duplicate-window", duplicateWindow.String(), "--readers", "READERS,FORWARD")
 	return w
 }
 
@@ -63,7 +64,8 @@ func TestRoles_WritesAreMapped(t *testing.T) {
 	writer := as(t, w.nats, "orders-writer")
 	const writes = 20
 	for i := range writes {
-		if status := w.outcomeFor(t, writer, "orders-writer", w.Prefix.Write(wire.Create, "orders", fmt.Sprint(i))); status != 201 {
+		if status := w.outcomeFor(t, writer, "orders-writer",
+			w.Prefix.Write(wire.Create, "orders", fmt.Sprint(i))); status != 201 {
 			t.Errorf("the outcome of write %d is %d, want 201", i, status)
 		}
 	}
@@ -102,7 +104,8 @@ func (w *world) outcomeFor(t *testing.T, nc *nats.Conn, role, subject string) in
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := nc.PublishMsg(&nats.Msg{Subject: subject, Data: []byte(`{}`), Header: nats.Header{wire.HeaderReplyTo: {inbox}}}); err != nil {
+	if err := nc.PublishMsg(&nats.Msg{Subject: subject, Data: []byte(`{}`),
+		Header: nats.Header{wire.HeaderReplyTo: {inbox}}}); err != nil {
 		t.Fatal(err)
 	}
 	msg, err := sub.NextMsg(harness.Limit)

@@ -18,11 +18,15 @@ import (
 
 // closedToOthers are subjects to which only lapse, or not even lapse, may publish.
 var closedToOthers = []string{
-	"lapse.tick", "lapse.shard.0.tick", "lapse.beat.0", "lapse.snapshot.0", "lapse.fence.0", "lapse.fence.probe", "lapse.config.orders",
-	"lapse.drop.orders", "lapse.write.upsert.users.1", "lapse.write.delete.users.1", "lapse.shard.0.write.upsert.users.1", "lapse.shard.1.copy.1.config.orders",
-	"lapse.expired.orders.1", "lapse.rejected.orders.1", "lapse.read.get.orders.1", "lapse.readers.READERS", "lapse.readers.FORWARD",
+	"lapse.tick", "lapse.shard.0.tick", "lapse.beat.0", "lapse.snapshot.0", "lapse.fence.0", "lapse.fence.probe",
+	"lapse.config.orders",
+	"lapse.drop.orders", "lapse.write.upsert.users.1", "lapse.write.delete.users.1",
+	"lapse.shard.0.write.upsert.users.1", "lapse.shard.1.copy.1.config.orders",
+	"lapse.expired.orders.1", "lapse.rejected.orders.1", "lapse.read.get.orders.1", "lapse.readers.READERS",
+	"lapse.readers.FORWARD",
 	"$KV.LAPSE_MEMBERS.lease.0", "$KV.LAPSE_CHECKPOINTS.shard.0", "$O.LAPSE_SNAPSHOTS.M.x", "$O.LAPSE_SNAPSHOTS.C.x",
-	"$JS.API.STREAM.DELETE.LAPSE_LOG", "$JS.API.STREAM.PURGE.LAPSE_LOG", "$JS.API.STREAM.UPDATE.LAPSE_EVENTS", "$JS.API.CONSUMER.CREATE.LAPSE_LOG.x",
+	"$JS.API.STREAM.DELETE.LAPSE_LOG", "$JS.API.STREAM.PURGE.LAPSE_LOG", "$JS.API.STREAM.UPDATE.LAPSE_EVENTS",
+	"$JS.API.CONSUMER.CREATE.LAPSE_LOG.x",
 	"$JS.ACK.LAPSE_EVENTS.c.1.1.1.1.1", "$JS.FC.LAPSE_EVENTS.c.1", "$SRV.PING", "_INBOX.lapse.1", "_INBOX.operator.1",
 }
 
@@ -48,7 +52,8 @@ func testPushConsumersReachNothing(t *testing.T, shards int) {
 	for _, target := range closedToOthers {
 		for subject, body := range pushRequests("c", target) {
 			if answer := ask(t, as(t, w.nats, "orders-writer"), subject, body); !answer.refused() {
-				t.Errorf("a writer may create a consumer that delivers to %s: %s %s: %s", target, subject, body, answer.data)
+				t.Errorf("a writer may create a consumer that delivers to %s: %s %s: %s", target, subject, body,
+					answer.data)
 			}
 		}
 	}
@@ -57,7 +62,8 @@ func testPushConsumersReachNothing(t *testing.T, shards int) {
 		w.mirrored(t, js)
 		for i, target := range closedToOthers {
 			for subject, body := range pushRequests(fmt.Sprintf("%s-%d", role, i), target) {
-				if answer := ask(t, nc, subject, body); !strings.HasPrefix(subject, "$JS.API.CONSUMER.CREATE.LAPSE_EVENTS.") && !answer.refused() {
+				if answer := ask(t, nc, subject, body); !strings.HasPrefix(subject,
+					"$JS.API.CONSUMER.CREATE.LAPSE_EVENTS.") && !answer.refused() {
 					t.Errorf("%s: %s %s: %s", role, subject, body, answer.data)
 				}
 			}
@@ -67,7 +73,8 @@ func testPushConsumersReachNothing(t *testing.T, shards int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := js.CreatePushConsumer(t.Context(), w.Prefix.EventsStream(), jetstream.ConsumerConfig{DeliverSubject: inbox, AckPolicy: jetstream.AckNonePolicy}); err != nil {
+		if _, err := js.CreatePushConsumer(t.Context(), w.Prefix.EventsStream(),
+			jetstream.ConsumerConfig{DeliverSubject: inbox, AckPolicy: jetstream.AckNonePolicy}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := last.NextMsg(harness.Limit); err != nil {
@@ -85,9 +92,12 @@ func testPushConsumersReachNothing(t *testing.T, shards int) {
 		if m.Subject == "_INBOX.operator.end" {
 			break
 		}
-		fed := strings.HasPrefix(m.Subject, "lapse.readers.") && (strings.Contains(m.Reply, ".LAPSE_EVENTS.readers-") || m.Header.Get("Status") == "100")
-		from := strings.HasPrefix(m.Reply, "$JS.ACK.") || strings.HasPrefix(m.Reply, "$JS.FC.") || m.Header.Get("Status") == "100"
-		if own := strings.HasPrefix(m.Subject, "_INBOX") || strings.HasPrefix(m.Subject, "$JS.S."); from && !fed && !own {
+		fed := strings.HasPrefix(m.Subject, "lapse.readers.") &&
+			(strings.Contains(m.Reply, ".LAPSE_EVENTS.readers-") || m.Header.Get("Status") == "100")
+		from := strings.HasPrefix(m.Reply, "$JS.ACK.") || strings.HasPrefix(m.Reply, "$JS.FC.") ||
+			m.Header.Get("Status") == "100"
+		if own := strings.HasPrefix(m.Subject, "_INBOX") || strings.HasPrefix(m.Subject, "$JS.S."); from && !fed &&
+			!own {
 			t.Errorf("JetStream delivered to %s, with the reply subject %s", m.Subject, m.Reply)
 		}
 	}
@@ -102,7 +112,8 @@ func pushRequests(name, target string) map[string]string {
 	create := "$JS.API.CONSUMER.CREATE.LAPSE_EVENTS"
 	return map[string]string{
 		create + "." + name: plain,
-		create + "." + name + "-one.lapse.expired.orders.>": fmt.Sprintf(`{"stream_name":"LAPSE_EVENTS","config":{"name":%q,"ack_policy":"none","filter_subject":"lapse.expired.orders.>","deliver_subject":%q}}`,
+		create + "." + name +
+			"-one.lapse.expired.orders.>": fmt.Sprintf(`{"stream_name":"LAPSE_EVENTS","config":{"name":%q,"ack_policy":"none","filter_subject":"lapse.expired.orders.>","deliver_subject":%q}}`,
 			name+"-one", target),
 		"$JS.API.CONSUMER.DURABLE.CREATE.LAPSE_EVENTS." + name: strings.Replace(plain, `"name"`, `"durable_name"`, 1),
 		"$JS.API.CONSUMER.CREATE.LAPSE_LOG." + name:            strings.Replace(plain, "LAPSE_EVENTS", "LAPSE_LOG", 1),

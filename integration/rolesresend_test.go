@@ -9,7 +9,8 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// TestRoles_Resend: with the permissions of deploy/nats/accounts.conf, lapse asks a forwarder in its own account to post
+// TestRoles_Resend: with the permissions of deploy/nats/accounts.conf, lapse asks a forwarder in its own account to
+// post
 // dead letters again, and gets the answer.
 //
 // It fails if the account does not export the subject, or the forwarder may not answer.

@@ -52,7 +52,8 @@ func testAReaderHarmsReadersAlone(t *testing.T, shards int) {
 	victim, reader := asJetStream(t, w.nats, "forwarder"), asJetStream(t, w.nats, "reader")
 	w.mirrored(t, victim)
 	w.mirrored(t, reader)
-	config := jetstream.ConsumerConfig{Durable: "forward-orders-0", AckPolicy: jetstream.AckExplicitPolicy, FilterSubject: "lapse.expired.orders.>"}
+	config := jetstream.ConsumerConfig{Durable: "forward-orders-0", AckPolicy: jetstream.AckExplicitPolicy,
+		FilterSubject: "lapse.expired.orders.>"}
 	consumer, err := victim.CreateConsumer(t.Context(), events, config)
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +75,8 @@ func testAReaderHarmsReadersAlone(t *testing.T, shards int) {
 	}
 	taken := 0
 	for ; err == nil && taken < 1100; taken++ {
-		_, err = reader.CreateConsumer(t.Context(), events, jetstream.ConsumerConfig{Name: fmt.Sprint("taken-", taken), AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true,
+		_, err = reader.CreateConsumer(t.Context(), events, jetstream.ConsumerConfig{Name: fmt.Sprint("taken-", taken),
+			AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true,
 			InactiveThreshold: time.Hour})
 	}
 	if err == nil {
@@ -88,7 +90,8 @@ func testAReaderHarmsReadersAlone(t *testing.T, shards int) {
 	if err := held.DoubleAck(t.Context()); err != nil {
 		t.Errorf("forwarder acknowledges: %v", err)
 	}
-	if _, err := w.JS.CreateConsumer(t.Context(), events, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}); err != nil {
+	if _, err := w.JS.CreateConsumer(t.Context(), events,
+		jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}); err != nil {
 		t.Errorf("a consumer in the account of lapse: %v", err)
 	}
 	harness.Until(t, harness.Limit, "lapse says that readers have all consumers", func(ctx context.Context) error {
@@ -122,8 +125,10 @@ func testAForwarderReachesItsAccountAlone(t *testing.T, shards int) {
 	log := w.Prefix.Log(0, shards).Stream()
 	lapse := &jetstream.ExternalStream{APIPrefix: "$JS.LAPSE.API", DeliverPrefix: "lapse.dead"}
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
-		Name: w.Prefix.DeadStream(), Subjects: []string{"lapse.dead.*.*"}, RePublish: &jetstream.RePublish{Source: "lapse.dead.x.x", Destination: "lapse.write.delete.orders.stays"},
-		Sources: []*jetstream.StreamSource{{Name: log}, {Name: log, External: lapse}, {Name: "LAPSE_CONFIG", External: lapse}, {Name: w.Prefix.EventsStream()}},
+		Name: w.Prefix.DeadStream(), Subjects: []string{"lapse.dead.*.*"},
+		RePublish: &jetstream.RePublish{Source: "lapse.dead.x.x", Destination: "lapse.write.delete.orders.stays"},
+		Sources: []*jetstream.StreamSource{{Name: log}, {Name: log, External: lapse},
+			{Name: "LAPSE_CONFIG", External: lapse}, {Name: w.Prefix.EventsStream()}},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -138,14 +143,16 @@ func testAForwarderReachesItsAccountAlone(t *testing.T, shards int) {
 		return err
 	})
 	for seq := uint64(1); ; seq++ {
-		reply, err := js.Conn().Request("$JS.API.STREAM.MSG.GET.LAPSE_DEAD", fmt.Appendf(nil, `{"seq":%d}`, seq), harness.Limit)
+		reply, err := js.Conn().Request("$JS.API.STREAM.MSG.GET.LAPSE_DEAD", fmt.Appendf(nil, `{"seq":%d}`, seq),
+			harness.Limit)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if strings.Contains(string(reply.Data), `"error"`) {
 			break
 		}
-		if strings.Contains(string(reply.Data), `"subject":"lapse.write`) || strings.Contains(string(reply.Data), `"subject":"lapse.config`) {
+		if strings.Contains(string(reply.Data), `"subject":"lapse.write`) ||
+			strings.Contains(string(reply.Data), `"subject":"lapse.config`) {
 			t.Errorf("it has read the log: %s", reply.Data)
 		}
 	}
@@ -171,7 +178,8 @@ func testOnExpiredAsReader(t *testing.T, shards int) {
 	w.Configure("orders", `{"defaultTtl":1}`)
 	js := asJetStream(t, w.nats, "reader")
 	c, err := lapseclient.Connect(lapseclient.Options{
-		Server: strings.Replace(w.nats.URL(), "://", "://reader:"+harness.RolePassword("READER")+"@", 1), Login: credentials.NATS{InboxPrefix: "_INBOX.reader"}, Timeout: harness.Limit,
+		Server: strings.Replace(w.nats.URL(), "://", "://reader:"+harness.RolePassword("READER")+"@", 1),
+		Login:  credentials.NATS{InboxPrefix: "_INBOX.reader"}, Timeout: harness.Limit,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -196,7 +204,8 @@ func testOnExpiredAsReader(t *testing.T, shards int) {
 			}
 			stop()
 			return nil
-		}, lapseclient.Since(time.Unix(0, 0)), lapseclient.AckWait(wait), lapseclient.Backoff(time.Millisecond, time.Millisecond))
+		}, lapseclient.Since(time.Unix(0, 0)), lapseclient.AckWait(wait),
+			lapseclient.Backoff(time.Millisecond, time.Millisecond))
 		stop()
 		if err != nil || attempts != 2 {
 			t.Errorf("%d attempts, %v", attempts, err)

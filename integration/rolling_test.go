@@ -47,7 +47,8 @@ func (g *gaps) count() int {
 func (g *gaps) String() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return fmt.Sprintf("%d, the longest gap %v, the latest %v late", g.n, g.longest.Round(time.Millisecond), g.latest.Round(time.Millisecond))
+	return fmt.Sprintf("%d, the longest gap %v, the latest %v late", g.n, g.longest.Round(time.Millisecond),
+		g.latest.Round(time.Millisecond))
 }
 
 // expiring writes a document each 10 ms, which expires a second later, and measures the
@@ -69,7 +70,8 @@ func expiring(ctx context.Context, t *testing.T, w *world, g *gaps) (wait func()
 		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()
 		for i := 0; ctx.Err() == nil; i++ {
-			if _, err := w.TrySend(ctx, harness.Limit, w.Prefix.Write(wire.Upsert, "gap", fmt.Sprint(i)), `{"ttl":1}`, nil); err != nil {
+			if _, err := w.TrySend(ctx, harness.Limit, w.Prefix.Write(wire.Upsert, "gap", fmt.Sprint(i)), `{"ttl":1}`,
+				nil); err != nil {
 				return
 			}
 			<-tick.C
@@ -86,7 +88,8 @@ func reading(ctx context.Context, t *testing.T, w *world, g *gaps) (wait func())
 		all.Go(func() {
 			for ctx.Err() == nil {
 				began := time.Now()
-				if _, err := service.Get(ctx, "kept", "a"); err != nil && ctx.Err() == nil && !errors.Is(err, sink.ErrNotFound) {
+				if _, err := service.Get(ctx, "kept", "a"); err != nil && ctx.Err() == nil &&
+					!errors.Is(err, sink.ErrNotFound) {
 					t.Errorf("a read after %v: %v", time.Since(began), err)
 					return
 				}

@@ -104,11 +104,14 @@ func wrongImports(all []source) (wrong []string) {
 				wrong = append(wrong, fmt.Sprintf("%s imports %s: only %s may", s.path, name, tracing))
 			case s.dir() == clienttest && to == "processor":
 			case inside && !slices.Contains(mayImport[folder], to):
-				wrong = append(wrong, fmt.Sprintf("%s imports %s: %s may import from %v", s.path, imported, folder, mayImport[folder]))
+				wrong = append(wrong, fmt.Sprintf("%s imports %s: %s may import from %v", s.path, imported, folder,
+					mayImport[folder]))
 			case inside && mustNotImport[s.dir()] == imported:
-				wrong = append(wrong, fmt.Sprintf("%s imports %s: neither of %s and %s may import the other", s.path, imported, s.dir(), imported))
+				wrong = append(wrong, fmt.Sprintf("%s imports %s: neither of %s and %s may import the other", s.path,
+					imported, s.dir(), imported))
 			case !inside && folder == "ttlrules" && strings.Contains(host, "."):
-				wrong = append(wrong, fmt.Sprintf("%s imports %s: ttlrules may only import the standard library", s.path, name))
+				wrong = append(wrong, fmt.Sprintf("%s imports %s: ttlrules may only import the standard library",
+					s.path, name))
 			}
 		}
 	}
@@ -119,7 +122,8 @@ func wrongImports(all []source) (wrong []string) {
 func tooLarge(all []source) (large []string) {
 	for _, s := range all {
 		if s.lines > mostFileLines {
-			large = append(large, fmt.Sprintf("%s has %d lines, and %d are allowed: divide it", s.path, s.lines, mostFileLines))
+			large = append(large, fmt.Sprintf("%s has %d lines, and %d are allowed: divide it", s.path, s.lines,
+				mostFileLines))
 		}
 		for _, decl := range s.file.Decls {
 			f, ok := decl.(*ast.FuncDecl)
@@ -128,7 +132,8 @@ func tooLarge(all []source) (large []string) {
 			}
 			lines := s.set.Position(f.End()).Line - s.set.Position(f.Pos()).Line + 1
 			if lines > mostFunctionLines {
-				large = append(large, fmt.Sprintf("%s: function %s has %d lines, and %d are allowed: divide it", s.path, f.Name.Name, lines, mostFunctionLines))
+				large = append(large, fmt.Sprintf("%s: function %s has %d lines, and %d are allowed: divide it", s.path,
+					f.Name.Name, lines, mostFunctionLines))
 			}
 		}
 	}

@@ -30,7 +30,8 @@ import (
 // A line begins with its time: +N is N milliseconds after the line before, @L+N after the
 // stamp of line L. Then come the status of the outcome (- if it is not given), the subject
 // without its prefix, the headers, and the body, as it is or as a Go string after a q. In a
-// header #L is the sequence of line L, and @N the instant N milliseconds after it is sent. The line "end" sends nothing. At the end the
+// header #L is the sequence of line L, and @N the instant N milliseconds after it is sent. The line "end" sends
+// nothing. At the end the
 // scenario may list all expirations in the order of their instants: the document, and the
 // line that wrote the version.
 type scenario struct {

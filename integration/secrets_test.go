@@ -39,7 +39,8 @@ func TestDeployment_Renewal(t *testing.T) {
 
 	// Redis: certificates and users, without a restart.
 	for _, command := range [][]any{
-		{"CONFIG", "SET", "tls-ca-cert-file", d.Path("ca.crt"), "tls-cert-file", d.Path("redis.crt"), "tls-key-file", d.Path("redis.key")},
+		{"CONFIG", "SET", "tls-ca-cert-file", d.Path("ca.crt"), "tls-cert-file", d.Path("redis.crt"), "tls-key-file",
+			d.Path("redis.key")},
 		{"ACL", "LOAD"},
 	} {
 		if err := operator.Do(t.Context(), command...).Err(); err != nil {
@@ -123,22 +124,29 @@ func TestSecretsAreShownNowhere(t *testing.T) {
 		}
 		return path
 	}
-	creds := "-----BEGIN NATS USER JWT-----\n" + jwt + "\n------END NATS USER JWT------\n\n-----BEGIN USER NKEY SEED-----\n" + string(seed) + "\n------END USER NKEY SEED------\n"
+	creds := "-----BEGIN NATS USER JWT-----\n" + jwt + "\n------END NATS USER JWT------\n\n-----BEGIN USER NKEY " +
+		"SEED-----\n" + string(seed) + "\n------END USER NKEY SEED------\n"
 
 	for name, change := range map[string][]string{
-		"a wrong password for NATS":         {"LAPSE_NATS_PASSWORD_FILE=" + file(wrong)},
-		"a wrong password for Redis":        {"LAPSE_REDIS_PASSWORD_FILE=" + file(wrong)},
-		"a wrong nkey":                      {"LAPSE_NATS_USER=", "LAPSE_NATS_PASSWORD_FILE=", "LAPSE_NATS_NKEY_FILE=" + file(string(seed))},
-		"wrong credentials":                 {"LAPSE_NATS_USER=", "LAPSE_NATS_PASSWORD_FILE=", "LAPSE_NATS_CREDS=" + file(creds)},
-		"a password in place of an nkey":    {"LAPSE_NATS_USER=", "LAPSE_NATS_PASSWORD_FILE=", "LAPSE_NATS_NKEY_FILE=" + file(wrong)},
-		"a seed in place of credentials":    {"LAPSE_NATS_USER=", "LAPSE_NATS_PASSWORD_FILE=", "LAPSE_NATS_CREDS=" + file(string(seed))},
-		"a password in place of a key":      {"LAPSE_NATS_KEY=" + file(wrong)},
-		"the key of another certificate":    {"LAPSE_REDIS_KEY=" + d.Path("reader.key")},
-		"a key in place of a certificate":   {"LAPSE_REDIS_CERT=" + d.Path("lapse.key")},
-		"a key in place of an authority":    {"LAPSE_NATS_CA=" + d.Path("ca.key")},
-		"a wrong password in the NATS URL":  {"LAPSE_NATS_USER=", "LAPSE_NATS_PASSWORD_FILE=", "LAPSE_NATS=" + strings.ReplaceAll(d.URLs(), "//", "//lapse:"+wrong+"@")},
-		"a wrong password in the Redis URL": {"LAPSE_REDIS_USER=", "LAPSE_REDIS_PASSWORD_FILE=", "LAPSE_REDIS=rediss://lapse:" + wrong + "@" + d.Redis.Address()},
-		"users in the NATS URL and a flag":  {"LAPSE_NATS=" + strings.ReplaceAll(d.URLs(), "//", "//lapse:"+wrong+"@")},
+		"a wrong password for NATS":  {"LAPSE_NATS_PASSWORD_FILE=" + file(wrong)},
+		"a wrong password for Redis": {"LAPSE_REDIS_PASSWORD_FILE=" + file(wrong)},
+		"a wrong nkey": {"LAPSE_NATS_USER=", "LAPSE_NATS_PASSWORD_FILE=", "LAPSE_NATS_NKEY_FILE=" +
+			file(string(seed))},
+		"wrong credentials": {"LAPSE_NATS_USER=", "LAPSE_NATS_PASSWORD_FILE=", "LAPSE_NATS_CREDS=" +
+			file(creds)},
+		"a password in place of an nkey": {"LAPSE_NATS_USER=", "LAPSE_NATS_PASSWORD_FILE=", "LAPSE_NATS_NKEY_FILE=" +
+			file(wrong)},
+		"a seed in place of credentials": {"LAPSE_NATS_USER=", "LAPSE_NATS_PASSWORD_FILE=", "LAPSE_NATS_CREDS=" +
+			file(string(seed))},
+		"a password in place of a key":    {"LAPSE_NATS_KEY=" + file(wrong)},
+		"the key of another certificate":  {"LAPSE_REDIS_KEY=" + d.Path("reader.key")},
+		"a key in place of a certificate": {"LAPSE_REDIS_CERT=" + d.Path("lapse.key")},
+		"a key in place of an authority":  {"LAPSE_NATS_CA=" + d.Path("ca.key")},
+		"a wrong password in the NATS URL": {"LAPSE_NATS_USER=", "LAPSE_NATS_PASSWORD_FILE=", "LAPSE_NATS=" +
+			strings.ReplaceAll(d.URLs(), "//", "//lapse:"+wrong+"@")},
+		"a wrong password in the Redis URL": {"LAPSE_REDIS_USER=", "LAPSE_REDIS_PASSWORD_FILE=",
+			"LAPSE_REDIS=rediss://lapse:" + wrong + "@" + d.Redis.Address()},
+		"users in the NATS URL and a flag": {"LAPSE_NATS=" + strings.ReplaceAll(d.URLs(), "//", "//lapse:"+wrong+"@")},
 	} {
 		l := d.Prepare("--log-level", "debug")
 		l.Env = append(l.Env, change...)
@@ -150,7 +158,8 @@ func TestSecretsAreShownNowhere(t *testing.T) {
 	}
 
 	l := d.Prepare("--log-level", "debug")
-	l.Env = append(l.Env, "LAPSE_NATS_USER=", "LAPSE_NATS_PASSWORD_FILE=", "LAPSE_REDIS_USER=", "LAPSE_REDIS_PASSWORD_FILE=",
+	l.Env = append(l.Env, "LAPSE_NATS_USER=", "LAPSE_NATS_PASSWORD_FILE=", "LAPSE_REDIS_USER=",
+		"LAPSE_REDIS_PASSWORD_FILE=",
 		"LAPSE_NATS="+strings.ReplaceAll(d.URLs(), "//", "//lapse:"+d.Secret("nats-lapse.password")+"@"),
 		"LAPSE_REDIS=rediss://lapse:"+d.Secret("redis-lapse.password")+"@"+d.Redis.Address())
 	inFiles := d.Prepare("--log-level", "debug")

@@ -36,7 +36,8 @@ authorization { timeout: 60, users: [ { user: lapse, password: %q }, { user: tes
 no_auth_user: test
 `, cert, key, secret)}),
 		redis: harness.StartRedis(t, harness.RedisOptions{OwnUsers: true, Args: []string{
-			"--tls-port", fmt.Sprint(tlsPort), "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert, "--tls-auth-clients", "no",
+			"--tls-port", fmt.Sprint(tlsPort), "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file",
+			cert, "--tls-auth-clients", "no",
 			"--user", "lapse", "on", ">" + secret, "~*", "&*", "+@all",
 		}}),
 	}

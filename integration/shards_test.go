@@ -74,7 +74,8 @@ func TestG1_ShardsOverTwoProcesses(t *testing.T) {
 // It fails if the embedded server does not map writes, or if a start does not rebuild every shard.
 func TestG7_EmbeddedShards(t *testing.T) {
 	t.Parallel()
-	w := &world{t: t, shards: 4, lapse: harness.EmbeddedLapse(t, "--duplicate-window", duplicateWindow.String(), "--shards", "4")}
+	w := &world{t: t, shards: 4, lapse: harness.EmbeddedLapse(t, "--duplicate-window", duplicateWindow.String(),
+		"--shards", "4")}
 	w.connectEmbedded()
 	l := startLoad(t, w.Client, 12)
 	for range 2 {

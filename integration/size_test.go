@@ -79,7 +79,8 @@ func TestSizeOfADocument(t *testing.T) {
 				beside := size.bytes/documents - float64(body)
 				t.Logf("a document of %d bytes takes %.0f bytes beside its body in %s", body, beside, size.what)
 				if beside < size.atLeast || beside > size.max {
-					t.Errorf("a document of %d bytes takes %.0f bytes beside its body in %s: deploy/docs/scale.md says %.0f to %.0f",
+					t.Errorf("a document of %d bytes takes %.0f bytes beside its body in %s: deploy/docs/scale.md "+
+						"says %.0f to %.0f",
 						body, beside, size.what, size.atLeast, size.max)
 				}
 			}

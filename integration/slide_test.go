@@ -31,7 +31,8 @@ func TestG3_ReadsSlide(t *testing.T) {
 		w.Want(201, wire.Create, "c", id, `{}`)
 	}
 	w.Want(201, wire.Create, "c", "own", `{"ttl":2}`)
-	w.Want(201, wire.Create, "c", "absolute", `{}`, wire.HeaderExpiresAt, time.Now().Add(ttl).UTC().Format(time.RFC3339Nano))
+	w.Want(201, wire.Create, "c", "absolute", `{}`, wire.HeaderExpiresAt,
+		time.Now().Add(ttl).UTC().Format(time.RFC3339Nano))
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	last := map[string]time.Time{} // when each was there last
@@ -65,7 +66,8 @@ func TestG3_ReadsSlide(t *testing.T) {
 		}
 	}
 	slides := counters(t, w.lapse, "lapse_slides_total")
-	for via, n := range map[string]int{"nats": w.touches("c", "read") + w.touches("c", "own"), "http": w.touches("c", "http")} {
+	for via, n := range map[string]int{"nats": w.touches("c", "read") + w.touches("c", "own"),
+		"http": w.touches("c", "http")} {
 		var counted int
 		_, line, _ := strings.Cut(slides, `{via="`+via+`"} `)
 		if _, err := fmt.Sscan(line, &counted); err != nil || counted < n {
@@ -75,7 +77,8 @@ func TestG3_ReadsSlide(t *testing.T) {
 	w.verify()
 }
 
-// TestSlideKeepsETag: a client reads a document that slides, changes it, and writes it on the condition that it is the one
+// TestSlideKeepsETag: a client reads a document that slides, changes it, and writes it on the condition that it is the
+// one
 // that was read, again and again. Each read waits for its renewal, so that each write comes behind one. Whatever is
 // renewed, the document expires when it has lived as long as maxLife allows; a put does not make that longer.
 //
@@ -93,13 +96,15 @@ func TestSlideKeepsETag(t *testing.T) {
 	before := *created.ExpiresAt
 	for n := range 5 {
 		var doc wire.Document
-		harness.Until(t, harness.Limit, "a read renews the clock", func(context.Context) (err error) { // it has to come a millisecond later
+		// it has to come a millisecond later
+		harness.Until(t, harness.Limit, "a read renews the clock", func(context.Context) (err error) {
 			if doc, err = c.GetRenewed(t.Context(), "sessions", "a"); err == nil && *doc.ExpiresAt <= before {
 				err = fmt.Errorf("it expires at %s", doc.ExpiresAt)
 			}
 			return err
 		})
-		before = *w.Want(200, wire.Replace, "sessions", "a", fmt.Sprintf(`{"n":%d}`, n), wire.HeaderIfMatch, doc.Etag.String()).ExpiresAt
+		before = *w.Want(200, wire.Replace, "sessions", "a", fmt.Sprintf(`{"n":%d}`, n), wire.HeaderIfMatch,
+			doc.Etag.String()).ExpiresAt
 	}
 	w.Configure("sessions", `{"defaultTtl":1200,"maxLife":900,"slideOnRead":true,"changes":true}`)
 	if o := w.Want(200, wire.Upsert, "sessions", "a", `{}`); *o.ExpiresAt != created.Ts+900_000 {

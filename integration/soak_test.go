@@ -69,8 +69,10 @@ func TestAll_Soak(t *testing.T) {
 	}
 	result := c.end()
 	last := c.gauged()
-	t.Logf("%v: %s; %d messages, %d events, %d reads meanwhile; lapse used at most %v in the first third, %v later, %v at the end",
-		time.Since(began).Round(time.Second), c.story(), result.Model.Seq(), len(result.Events), c.reads, first, rest, last)
+	t.Logf("%v: %s; %d messages, %d events, %d reads meanwhile; lapse used at most %v in the first third, %v later, "+
+		"%v at the end",
+		time.Since(began).Round(time.Second), c.story(), result.Model.Seq(), len(result.Events), c.reads, first, rest,
+		last)
 	// For the messages that a rebuild reads ahead, and for the heap before a collection.
 	const someMegabytes, someGoroutines = 128, 100
 	if limit := first.megabytes*3/2 + someMegabytes; rest.megabytes > limit {

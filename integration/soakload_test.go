@@ -42,11 +42,13 @@ const steadyTick = 10 * time.Millisecond
 func startSteadyLoad(t *testing.T, c *harness.Client, f *follow.Follower, rate, longest int, seed uint64) *steadyLoad {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	js, err := jetstream.New(c.NC, jetstream.WithPublishAsyncMaxPending(8192), jetstream.WithPublishAsyncTimeout(20*time.Second))
+	js, err := jetstream.New(c.NC, jetstream.WithPublishAsyncMaxPending(8192),
+		jetstream.WithPublishAsyncTimeout(20*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &steadyLoad{c: c, rate: rate, longest: longest, r: rand.New(rand.NewPCG(seed, 0)), futures: make(chan jetstream.PubAckFuture, 8192), stop: stop}
+	l := &steadyLoad{c: c, rate: rate, longest: longest, r: rand.New(rand.NewPCG(seed, 0)),
+		futures: make(chan jetstream.PubAckFuture, 8192), stop: stop}
 	l.done.Go(func() {
 		defer close(l.futures)
 		ticker := time.NewTicker(steadyTick)

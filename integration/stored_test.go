@@ -83,7 +83,10 @@ func storeAnew(t *testing.T, name string) {
 	w.Drop("dropped")
 	w.ExpiryOf("never", "gone", gone.Etag, harness.Limit)
 	run(t, "backup", name, "--force", "--server", w.NC.ConnectedUrl())
-	if slices.ContainsFunc(w.Events(), func(m oracle.Message) bool { return strings.HasPrefix(m.Header.Get("ce-id"), "soon/") }) {
+	if slices.ContainsFunc(w.Events(), func(m oracle.Message) bool {
+		return strings.HasPrefix(m.Header.Get("ce-id"),
+			"soon/")
+	}) {
 		t.Fatal("a document has expired before the backup: run it again")
 	}
 }
@@ -119,14 +122,16 @@ func (w *world) everything() (lines []string) {
 			if d.ExpiresAt != nil {
 				expires = d.ExpiresAt.String()
 			}
-			lines = append(lines, fmt.Sprintf("%s/%s etag=%s ts=%s expires=%s %s", collection, d.ID, d.Etag, d.Ts, expires, d.Body))
+			lines = append(lines, fmt.Sprintf("%s/%s etag=%s ts=%s expires=%s %s", collection, d.ID, d.Etag, d.Ts,
+				expires, d.Body))
 		}
 	}
 	slices.Sort(lines)
 	var events []string
 	for _, m := range w.Events() {
 		if m.At > w.restoredAt {
-			events = append(events, fmt.Sprintf("event %s %s %s %s", m.Published(), m.Header.Get("ce-source"), m.Header.Get("ce-id"), m.Data))
+			events = append(events, fmt.Sprintf("event %s %s %s %s", m.Published(), m.Header.Get("ce-source"),
+				m.Header.Get("ce-id"), m.Data))
 		}
 	}
 	slices.Sort(events)
@@ -138,7 +143,8 @@ func TestG11_AnUnknownFormatIsNamed(t *testing.T) {
 	t.Parallel()
 	w := external(t, harness.RedisOptions{})
 	w.Want(201, wire.Upsert, "c", "1", `{}`)
-	for bucket, key := range map[string]string{w.Prefix.CheckpointBucket(): "shard.0", w.Prefix.MembersBucket(): wire.LeaseKey(0)} {
+	for bucket, key := range map[string]string{w.Prefix.CheckpointBucket(): "shard.0",
+		w.Prefix.MembersBucket(): wire.LeaseKey(0)} {
 		kv, err := w.JS.KeyValue(t.Context(), bucket)
 		if err != nil {
 			t.Fatal(err)
@@ -165,7 +171,8 @@ func TestG11_AnUnknownFormatIsNamed(t *testing.T) {
 			if err == nil {
 				t.Fatalf("lapse is ready, although %s has another format", key)
 			}
-			if !strings.Contains(err.Error(), `has the format "1", and this version of lapse reads 3 alone: bring the documents over with lapse export`) {
+			if !strings.Contains(err.Error(),
+				`has the format "1", and this version of lapse reads 3 alone: bring the documents over with lapse export`) {
 				return err
 			}
 			return nil

@@ -20,7 +20,8 @@ import (
 func (w *world) copyLogs() {
 	w.t.Helper()
 	for _, log := range w.logNames() {
-		if _, err := w.JS.CreateStream(w.t.Context(), jetstream.StreamConfig{Name: "COPY_" + log, Mirror: &jetstream.StreamSource{Name: log}}); err != nil {
+		if _, err := w.JS.CreateStream(w.t.Context(), jetstream.StreamConfig{Name: "COPY_" + log,
+			Mirror: &jetstream.StreamSource{Name: log}}); err != nil {
 			w.t.Fatal(err)
 		}
 	}
@@ -144,7 +145,8 @@ func TestG3_UntilBehindASnapshot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	refuses(t, "the earliest is sequence "+found[1], "restore", name, "--until", fmt.Sprint(earliest-1), "--data", t.TempDir())
+	refuses(t, "the earliest is sequence "+found[1], "restore", name, "--until", fmt.Sprint(earliest-1), "--data",
+		t.TempDir())
 	end := log[len(log)-1].Seq
 	for _, until := range []string{found[1], found[2], fmt.Sprint((earliest + end) / 2), fmt.Sprint(end)} {
 		t.Run(until, func(t *testing.T) {

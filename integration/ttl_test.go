@@ -25,7 +25,8 @@ type timeline struct {
 }
 
 func newTimeline(w *world, round int) *timeline {
-	return &timeline{w: w, round: fmt.Sprint(round), steps: map[float64][]func(){}, expires: map[string]wire.Time{}, events: map[string][]string{}}
+	return &timeline{w: w, round: fmt.Sprint(round), steps: map[float64][]func(){}, expires: map[string]wire.Time{},
+		events: map[string][]string{}}
 }
 
 func (tl *timeline) problem(format string, args ...any) {
@@ -72,7 +73,8 @@ func (tl *timeline) check(second float64, collection, id string, there bool) {
 		tl.w.t.Helper()
 		byService := tl.w.Found(collection+tl.round, id)
 		if byReader := tl.w.readable(collection+tl.round, id); byService != there || byReader != there {
-			tl.problem("after %v s: %s/%s readable: by the service %v, by the reader %v, want %v", second, collection, id, byService, byReader, there)
+			tl.problem("after %v s: %s/%s readable: by the service %v, by the reader %v, want %v", second, collection,
+				id, byService, byReader, there)
 		}
 	})
 }

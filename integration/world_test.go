@@ -76,7 +76,8 @@ func serversOf(t *testing.T, redis harness.RedisOptions, shards int) *world {
 		config = "feature_flags { js_ack_fc_v2: true }\n"
 	}
 	w := &world{
-		t: t, nats: harness.StartNATS(t, harness.NATSOptions{Shards: shards, Config: config}), redis: harness.StartRedis(t, redis), shards: shards,
+		t: t, nats: harness.StartNATS(t, harness.NATSOptions{Shards: shards, Config: config}),
+		redis: harness.StartRedis(t, redis), shards: shards,
 		opts: processor.Options{DuplicateWindow: &window},
 	}
 	w.connect(w.nats.URL(), w.redis.Address())
@@ -126,7 +127,8 @@ func (w *world) verify() oracle.Result {
 	if w.lapse != nil {
 		reads = append(reads, readers.ByService(w.NC, w.Prefix))
 	}
-	return oracle.Verify(w.t, oracle.Options{NATS: w.NC, Reads: reads, Before: w.before, Settings: oracle.Settings{Shards: w.shards}})
+	return oracle.Verify(w.t, oracle.Options{NATS: w.NC, Reads: reads, Before: w.before,
+		Settings: oracle.Settings{Shards: w.shards}})
 }
 
 // readable reports whether sink.Reader finds a document.

@@ -13,7 +13,8 @@ func TestParagraphs(t *testing.T) {
 	t.Parallel()
 	text := "# Title\n\none two\nthree\n- four\n  five\n\n| six | seven |\n|---|---|\n" +
 		"```sh\neight\n```\nnine [ten](x.md#a) `[no](y.md)`\n"
-	want := []string{"one two three", "- four five", " six ", " seven ", "---", "---", "nine [ten](x.md#a) `[no](y.md)`"}
+	want := []string{"one two three", "- four five", " six ", " seven ", "---", "---",
+		"nine [ten](x.md#a) `[no](y.md)`"}
 	if diff := cmp.Diff(want, documents.Paragraphs(text)); diff != "" {
 		t.Error(diff)
 	}

@@ -20,14 +20,15 @@ func source(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
 	for _, dir := range []string{"cmd", "processor", "sink", "ttlrules"} {
-		err := filepath.WalkDir(filepath.Join(documents.Root(t), dir), func(path string, _ os.DirEntry, err error) error {
-			if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+		err := filepath.WalkDir(filepath.Join(documents.Root(t), dir),
+			func(path string, _ os.DirEntry, err error) error {
+				if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+					return err
+				}
+				text, err := os.ReadFile(path)
+				all.Write(text)
 				return err
-			}
-			text, err := os.ReadFile(path)
-			all.Write(text)
-			return err
-		})
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,9 +95,12 @@ func TestMembers(t *testing.T) {
 	t.Parallel()
 	text := documents.Read(t, contract)
 	for what, body := range map[string]any{
-		"a configuration": wire.Config{}, "an event": wire.Event{}, "a warning": wire.Expiring{}, "a change": wire.Change{},
-		"an outcome": wire.Outcome{}, "a list": wire.ListRequest{}, "a page": wire.ListReply{}, "a query": wire.QueryRequest{},
-		"a page of a query": wire.QueryReply{}, "how far an index is made": wire.IndexMaking{}, "an index": wire.IndexCount{},
+		"a configuration": wire.Config{}, "an event": wire.Event{}, "a warning": wire.Expiring{},
+		"a change":   wire.Change{},
+		"an outcome": wire.Outcome{}, "a list": wire.ListRequest{}, "a page": wire.ListReply{},
+		"a query":           wire.QueryRequest{},
+		"a page of a query": wire.QueryReply{}, "how far an index is made": wire.IndexMaking{},
+		"an index":             wire.IndexCount{},
 		"a document of a page": wire.Document{}, "a count": wire.CountReply{}, "a forecast": wire.ForecastRequest{},
 		"the reply to it": wire.ForecastReply{},
 		"a bucket":        wire.Bucket{}, "the collections": wire.CollectionsReply{}, "a collection": wire.Collection{},
@@ -144,7 +148,8 @@ func TestMetrics(t *testing.T) {
 		if path == ".github/CHANGELOG.md" || slices.Contains(notes, path) {
 			continue
 		}
-		for _, metric := range regexp.MustCompile("`(lapse_[a-z_]+)").FindAllStringSubmatch(documents.Read(t, path), -1) {
+		for _, metric := range regexp.MustCompile("`(lapse_[a-z_]+)").FindAllStringSubmatch(documents.Read(t, path),
+			-1) {
 			name := strings.TrimSuffix(metric[1], "_")
 			parts, made := strings.Split(name, "_"), strings.Contains(text, `"`+name+`"`)
 			for i := range parts { // its namespace and its subsystem may stand elsewhere

@@ -12,7 +12,8 @@ import (
 )
 
 // limits are the most words of a document, everything in it counted. Others have no limit.
-var limits = map[string]int{"README.md": 900, "deploy/README.md": 300, "deploy/recipes/migrate.md": 530} // the last has a part for each store
+// the last has a part for each store
+var limits = map[string]int{"README.md": 900, "deploy/README.md": 300, "deploy/recipes/migrate.md": 530}
 
 // notes are the documents for those who measure and simulate lapse: they name what was, such as a metric of then.
 var notes = []string{"integration/bench/README.md", "integration/simulation/README.md"}
@@ -58,7 +59,8 @@ func TestDocuments(t *testing.T) {
 		".github/CHANGELOG.md", ".github/CONTRIBUTING.md", ".github/SECURITY.md",
 		"README.md", "deploy/README.md",
 		"deploy/docs/backup.md", "deploy/docs/durability.md", "deploy/docs/install.md", "deploy/docs/monitoring.md",
-		"deploy/docs/queries.md", "deploy/docs/redis.md", "deploy/docs/regions.md", "deploy/docs/runbook.md", "deploy/docs/scale.md",
+		"deploy/docs/queries.md", "deploy/docs/redis.md", "deploy/docs/regions.md", "deploy/docs/runbook.md",
+		"deploy/docs/scale.md",
 		"deploy/docs/security.md", "deploy/docs/upgrade.md",
 		"deploy/recipes/carts.md", "deploy/recipes/holds.md", "deploy/recipes/locks.md", "deploy/recipes/migrate.md",
 		"deploy/recipes/retention.md", "deploy/recipes/sessions.md",
@@ -129,7 +131,8 @@ func others(t *testing.T) map[string]string {
 	root := documents.Root(t)
 	all := map[string]string{}
 	kinds := []string{
-		"", ".acl", ".conf", ".go", ".html", ".js", ".json", ".mjs", ".py", ".service", ".tpl", ".txtar", ".yaml", ".yml",
+		"", ".acl", ".conf", ".go", ".html", ".js", ".json", ".mjs", ".py", ".service", ".tpl", ".txtar", ".yaml",
+		".yml",
 	}
 	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
 		if err != nil {
@@ -142,7 +145,8 @@ func others(t *testing.T) map[string]string {
 			return nil
 		}
 		info, err := d.Info()
-		if err != nil || !slices.Contains(kinds, filepath.Ext(path)) || info.Size() > 1<<20 || !info.Mode().IsRegular() {
+		if err != nil || !slices.Contains(kinds, filepath.Ext(path)) || info.Size() > 1<<20 ||
+			!info.Mode().IsRegular() {
 			return err
 		}
 		text, err := os.ReadFile(path)

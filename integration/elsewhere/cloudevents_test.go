@@ -45,9 +45,11 @@ func readByCloudEvents(t *testing.T, dir string, c *harness.Client) {
 			t.Fatal(err)
 		}
 		want = map[string]any{
-			"specversion": "1.0", "type": "lapse.document.expired.v1", "source": m.Headers["ce-source"], "subject": wire.EscapeID("a.b ü/*"),
-			"id": "odd/" + wire.EscapeID("a.b ü/*") + "/" + o.Etag.String(), "time": o.ExpiresAt.String(), "datacontenttype": "application/json",
-			"traceparent": trace, "data": data,
+			"specversion": "1.0", "type": "lapse.document.expired.v1", "source": m.Headers["ce-source"],
+			"subject": wire.EscapeID("a.b ü/*"),
+			"id":      "odd/" + wire.EscapeID("a.b ü/*") + "/" + o.Etag.String(), "time": o.ExpiresAt.String(),
+			"datacontenttype": "application/json",
+			"traceparent":     trace, "data": data,
 		}
 	}
 	if len(messages) != 1 || !strings.HasSuffix(messages[0].Headers["ce-source"], "/collections/odd") {

@@ -69,8 +69,10 @@ func TestPython(t *testing.T) {
 	t.Parallel()
 	p := wire.DefaultPrefix
 	known := []string{
-		p.Config("visits"), p.Write(wire.Upsert, "visits", "7"), p.ReadGet("visits", "7"), p.Write(wire.Patch, "visits", "7"),
-		strings.TrimSuffix(p.Expired("visits", "7"), "7") + ">", p.EventsStream(), wire.HeaderReplyTo, wire.HeaderExpiresAt,
+		p.Config("visits"), p.Write(wire.Upsert, "visits", "7"), p.ReadGet("visits", "7"),
+		p.Write(wire.Patch, "visits", "7"),
+		strings.TrimSuffix(p.Expired("visits", "7"), "7") + ">", p.EventsStream(), wire.HeaderReplyTo,
+		wire.HeaderExpiresAt,
 		micro.ErrorCodeHeader, micro.ErrorHeader,
 	}
 	text := documents.Read(t, "deploy/recipes/visits.py")

@@ -18,7 +18,8 @@ import (
 func TestExpressStore(t *testing.T) {
 	t.Parallel()
 	base := "http://" + harness.EmbeddedLapse(t, harness.ClosedCollections).HTTP
-	if status, text := pathClients["go"](t, "PUT", base, "/v1/collections/sessions", `{"defaultTtl":-1}`); status != 200 {
+	if status, text := pathClients["go"](t, "PUT", base, "/v1/collections/sessions",
+		`{"defaultTtl":-1}`); status != 200 {
 		t.Fatal(status, text)
 	}
 	dir, root := t.TempDir(), documents.Root(t)

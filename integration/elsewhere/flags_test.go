@@ -13,7 +13,8 @@ import (
 
 // others are flags of other programs that the documents name.
 var others = []string{
-	"--build", "--build-arg", "--wait", "--rm", "--json", "--header", "--cacert", "--silent", "--install", "--from-file",
+	"--build", "--build-arg", "--wait", "--rm", "--json", "--header", "--cacert", "--silent", "--install",
+	"--from-file",
 	"--replicas", "--signal", "--cluster", "--latency", "--bigkeys", "--rdb", "--previous", "--since", "--max-bytes",
 	"--js-api-prefix", "--js-domain", "--inbox-prefix", "--runtime", "--now", "--scan", "--port", "--show-error",
 	"--context", "--format",
@@ -59,12 +60,14 @@ func TestFlags(t *testing.T) {
 		}
 		text := documents.Read(t, path)
 		for _, match := range flagInText.FindAllStringSubmatch(text, -1) {
-			if flag := strings.TrimRight(match[1], "-"); !slices.Contains(names, flag) && !slices.Contains(others, flag) {
+			if flag := strings.TrimRight(match[1], "-"); !slices.Contains(names, flag) &&
+				!slices.Contains(others, flag) {
 				t.Errorf("%s names the flag %s, which lapse does not have", path, flag)
 			}
 		}
 		for _, variable := range variableInText.FindAllString(text, -1) {
-			if !strings.Contains(known, "$"+variable) && !stream.MatchString(variable) && !strings.HasPrefix(path, ".github/") {
+			if !strings.Contains(known, "$"+variable) && !stream.MatchString(variable) &&
+				!strings.HasPrefix(path, ".github/") {
 				t.Errorf("%s names the variable %s, which lapse does not have", path, variable)
 			}
 		}

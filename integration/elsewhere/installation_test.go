@@ -44,7 +44,8 @@ func install(t *testing.T) *installation {
 	l.Launch()
 	trusted := x509.NewCertPool()
 	trusted.AppendCertsFromPEM([]byte(secrets.Secret("ca.crt")))
-	web := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted}, DisableKeepAlives: true}}
+	web := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted},
+		DisableKeepAlives: true}}
 	harness.Until(t, harness.Limit, "the lapse with users, tokens and TLS is ready", func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+l.HTTP+"/readyz", nil)
 		if err != nil {

@@ -72,7 +72,8 @@ func newPage(t *testing.T, document string) *page {
 		p.also[" "+path+"/"] = " " + system + path + "/"
 	}
 	p.env = map[string]string{
-		"HOME": filepath.Join(system, "home"), "PATH": here + ":" + filepath.Join(system, "bin") + ":" + os.Getenv("PATH"),
+		"HOME": filepath.Join(system, "home"), "PATH": here + ":" + filepath.Join(system, "bin") + ":" +
+			os.Getenv("PATH"),
 		"NO_COLOR": "1", "TZ": "UTC",
 	}
 	return p
@@ -208,7 +209,8 @@ func printed(out *os.File) string {
 func (p *page) script(text string) {
 	p.t.Helper()
 	text = strings.TrimSpace(text)
-	if line, _, _ := strings.Cut(text, " #"); stays.MatchString(strings.TrimSpace(line)) && !strings.Contains(text, "\n") {
+	if line, _, _ := strings.Cut(text, " #"); stays.MatchString(strings.TrimSpace(line)) &&
+		!strings.Contains(text, "\n") {
 		p.serve(line)
 		return
 	}
@@ -228,7 +230,8 @@ func (p *page) serve(line string) {
 			p.t.Fatalf("%s: %s ended: %v\n%s", p.document, line, err, printed(out))
 		default:
 		}
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+harness.Address(p.port("7070"))+"/readyz", nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+harness.Address(p.port("7070"))+"/readyz",
+			nil)
 		if err != nil {
 			return err
 		}

@@ -35,7 +35,8 @@ var pathClients = map[string]pathClient{
 		return resp.StatusCode, string(text)
 	},
 	"curl": func(t *testing.T, method, base, path, body string) (int, string) {
-		args := []string{"--silent", "--show-error", "--location", "--path-as-is", "--request", method, "--write-out", "\n%{http_code}", base + path}
+		args := []string{"--silent", "--show-error", "--location", "--path-as-is", "--request", method, "--write-out",
+			"\n%{http_code}", base + path}
 		if body != "" {
 			args = append(args, "--json", body)
 		}
@@ -83,7 +84,8 @@ func run(t *testing.T, name string, args ...string) (int, string) {
 func TestPathsAsTheyAreSent(t *testing.T) {
 	base := "http://" + harness.EmbeddedLapse(t).HTTP
 	const collection = "/v1/collections/danger"
-	for path, body := range map[string]string{collection: `{"defaultTtl":3600}`, collection + "/documents/1": `{"n":1}`} {
+	for path, body := range map[string]string{collection: `{"defaultTtl":3600}`, collection +
+		"/documents/1": `{"n":1}`} {
 		if status, text := pathClients["go"](t, "PUT", base, path, body); status >= 300 {
 			t.Fatal(path, status, text)
 		}
@@ -98,12 +100,14 @@ func TestPathsAsTheyAreSent(t *testing.T) {
 					t.Errorf("%s %s: %d, want %d and %q\n%s", method, path, got, status, part, text)
 				}
 			}
-			for _, c := range [][3]string{{"DELETE", "", ""}, {"PUT", "", "{}"}, {"GET", "", ""}, {"POST", "/touch", ""}} {
+			for _, c := range [][3]string{{"DELETE", "", ""}, {"PUT", "", "{}"}, {"GET", "", ""},
+				{"POST", "/touch", ""}} {
 				for _, id := range []string{"..", ".", ""} {
 					want(c[0], collection+"/documents/"+id+c[1], c[2], 400, "where a name belongs")
 				}
 			}
-			for _, path := range []string{collection + "/documents/../..", "/v1/collections/x/../danger", "/v1//collections/danger", "//v1/collections/danger", "/./v1/collections/danger"} {
+			for _, path := range []string{collection + "/documents/../..", "/v1/collections/x/../danger",
+				"/v1//collections/danger", "//v1/collections/danger", "/./v1/collections/danger"} {
 				want("DELETE", path, "", 404, "")
 			}
 			for i, id := range []string{"%2E", "%2E%2E", "%2F", "%2F%2F", "..%2F.."} {
@@ -117,10 +121,12 @@ func TestPathsAsTheyAreSent(t *testing.T) {
 			}
 		})
 	}
-	if _, after := pathClients["go"](t, "GET", base, collection, ""); after != before || !strings.Contains(after, `"defaultTtl":3600`) {
+	if _, after := pathClients["go"](t, "GET", base, collection, ""); after != before ||
+		!strings.Contains(after, `"defaultTtl":3600`) {
 		t.Errorf("the collection was %s, and is %s", before, after)
 	}
-	if status, text := pathClients["go"](t, "GET", base, collection+"/documents/1", ""); status != 200 || text != `{"n":1}` {
+	if status, text := pathClients["go"](t, "GET", base, collection+"/documents/1", ""); status != 200 ||
+		text != `{"n":1}` {
 		t.Errorf("its document is %d %s", status, text)
 	}
 }

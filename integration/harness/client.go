@@ -64,7 +64,8 @@ func (c *Client) Send(subject, body string, header nats.Header) uint64 {
 
 // TrySend is Send with a limit, and returns the acknowledgement or the error. After an error the
 // log may hold the message or not.
-func (c *Client) TrySend(ctx context.Context, limit time.Duration, subject, body string, header nats.Header) (*jetstream.PubAck, error) {
+func (c *Client) TrySend(ctx context.Context, limit time.Duration, subject, body string,
+	header nats.Header) (*jetstream.PubAck, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	// While a cluster elects a leader, nothing responds and nothing is stored.

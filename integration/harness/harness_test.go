@@ -200,7 +200,8 @@ func TestProxy(t *testing.T) {
 		"delays": func(t *testing.T, p *Proxy, c net.Conn) {
 			p.Delay(ToClient, 50*time.Millisecond)
 			began := time.Now()
-			if got, err := exchange(c, "hello", soon); got != "HELLO" || err != nil || time.Since(began) < 50*time.Millisecond {
+			if got, err := exchange(c, "hello", soon); got != "HELLO" || err != nil ||
+				time.Since(began) < 50*time.Millisecond {
 				t.Errorf("got %q, %v after %v", got, err, time.Since(began))
 			}
 		},

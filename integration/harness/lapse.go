@@ -197,7 +197,8 @@ func (l *Lapse) BeginAnew(flags []string, code int) string {
 	l.t.Helper()
 	args := append([]string{"begin-anew"}, flags...)
 	for i, flag := range l.args {
-		if slices.Contains([]string{"--nats", "--nats-user", "--nats-password-file", "--redis", "--redis-user", "--redis-password-file", "--data", "--prefix", "--shards"}, flag) {
+		if slices.Contains([]string{"--nats", "--nats-user", "--nats-password-file", "--redis", "--redis-user",
+			"--redis-password-file", "--data", "--prefix", "--shards"}, flag) {
 			args = append(args, flag, l.args[i+1])
 		}
 	}

@@ -192,7 +192,8 @@ func Connect(t testing.TB, url string, opts ...nats.Option) *nats.Conn {
 	t.Helper()
 	opts = append([]nats.Option{
 		natstest.Patient, nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond), nats.ReconnectJitter(0, 0),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // some tests publish messages that a client cannot decode
+		// some tests publish messages that a client cannot decode
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
 	}, opts...)
 	nc, err := nats.Connect(url, opts...)
 	if err != nil {

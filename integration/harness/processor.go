@@ -50,7 +50,8 @@ func LaunchProcessor(t testing.TB, natsURL, redis string, opts processor.Options
 
 func launch(t testing.TB, natsURL, redis string, opts processor.Options) *Processor {
 	t.Helper()
-	p := &Processor{NATS: Connect(t, natsURL, natsAsLapse()), Redis: redisAsLapse(t, redis), t: t, done: make(chan struct{})}
+	p := &Processor{NATS: Connect(t, natsURL, natsAsLapse()), Redis: redisAsLapse(t, redis), t: t,
+		done: make(chan struct{})}
 	var err error
 	if p.Processor, err = processor.New(p.NATS, p.Redis, opts); err != nil {
 		t.Fatalf("processor: %v", err)

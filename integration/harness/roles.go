@@ -65,7 +65,8 @@ func (n *NATS) Permit() {
 // more than two.
 func (n *NATS) accounts(replacements ...string) {
 	n.copyDeployed("nats/accounts.conf", "accounts.conf", append([]string{
-		`"$JS.a.API.`, `"$JS.*.API.`, `"$JS.b.API.`, `"$JS.*.API.`, `"lapse.region.a"`, `"lapse.region.*"`, `"lapse.region.b"`, `"lapse.region.*"`,
+		`"$JS.a.API.`, `"$JS.*.API.`, `"$JS.b.API.`, `"$JS.*.API.`, `"lapse.region.a"`, `"lapse.region.*"`,
+		`"lapse.region.b"`, `"lapse.region.*"`,
 	}, replacements...)...)
 }
 
@@ -85,7 +86,8 @@ func (r *Redis) redisRoles(denies bool) []string {
 		anybody = "default off"
 	}
 	r.copyDeployed("redis/users.acl", "users.acl", "default off", anybody, "LAPSE_SHA256", hash(LapsePassword),
-		"READER_SHA256", hash(RolePassword("READER")), "OPERATOR_SHA256", hash(RolePassword("OPERATOR")), "REPLICA_SHA256", hash(RolePassword("REPLICA")))
+		"READER_SHA256", hash(RolePassword("READER")), "OPERATOR_SHA256", hash(RolePassword("OPERATOR")),
+		"REPLICA_SHA256", hash(RolePassword("REPLICA")))
 	if !denies {
 		r.t.Cleanup(r.deniedNothing) // before the server is killed
 	}

@@ -180,7 +180,8 @@ func (j *judge) try(ctx context.Context, r room, m *mutation) (by, why string, e
 	if err != nil {
 		return "", "", err
 	}
-	if err := errors.Join(os.WriteFile(changed, m.changed(), 0o600), os.WriteFile(overlay, replace, 0o600)); err != nil {
+	if err := errors.Join(os.WriteFile(changed, m.changed(), 0o600),
+		os.WriteFile(overlay, replace, 0o600)); err != nil {
 		return "", "", err
 	}
 	for _, c := range j.runs[r.name] {

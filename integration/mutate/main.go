@@ -69,7 +69,8 @@ func main() {
 	flag.StringVar(&o.room, "room", "", "only these rooms, such as fold,shard; "+
 		"or a directory with a package, such as processor/lease")
 	flag.BoolVar(&o.list, "list", false, "print the mutations, and try none")
-	flag.DurationVar(&o.simulate, "for", 20*time.Second, "how long to run histories of the simulation for each mutation")
+	flag.DurationVar(&o.simulate, "for", 20*time.Second,
+		"how long to run histories of the simulation for each mutation")
 	flag.DurationVar(&o.limit, "limit", 5*time.Minute, "how long the tests of a package may take without a mutation")
 	flag.DurationVar(&o.cheap, "importers", 10*time.Second,
 		"how long the tests of a package that imports the room's may take without a mutation, to be run too")
@@ -96,7 +97,8 @@ func chosenRooms(names string) (chosen []room, err error) {
 			for _, r := range rooms {
 				known = append(known, r.name)
 			}
-			return nil, fmt.Errorf("there is no room %q: use %s, or the directory of a package", name, strings.Join(known, ", "))
+			return nil, fmt.Errorf("there is no room %q: use %s, or the directory of a package", name,
+				strings.Join(known, ", "))
 		}
 	}
 	return chosen, nil

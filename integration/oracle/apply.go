@@ -28,7 +28,8 @@ func (m *Model) write(msg Message, rest string) {
 	reject := func(codes ...int) { m.reject(msg, &name, msg.Subject, named, codes...) }
 	on := m.collections[collection].Default != 0
 	asked := m.askedOf(msg)
-	codes = append(append(codes, bodyFaults(wire.Op(op), id, msg.Data, on)...), asked.faults(m.collections[collection], m.now)...)
+	codes = append(append(codes, bodyFaults(wire.Op(op), id, msg.Data, on)...),
+		asked.faults(m.collections[collection], m.now)...)
 	codes = append(codes, m.collectionFaults(msg, collection)...)
 	if len(codes) > 0 {
 		reject(codes...)
@@ -51,7 +52,8 @@ func (m *Model) write(msg Message, rest string) {
 		delete(m.docs, name)
 		m.fates[old.Etag] = "deleted by " + next.Etag.String()
 		m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusNoContent}
-		m.change(m.collections[collection], Change{Name: name, Document: next, Seq: msg.Seq, At: m.now, Kind: "deleted"})
+		m.change(m.collections[collection], Change{Name: name, Document: next, Seq: msg.Seq, At: m.now,
+			Kind: "deleted"})
 		return
 	case wire.Touch:
 		next.Body, next.Merged = old.Body, old.Merged
@@ -88,7 +90,10 @@ func (m *Model) write(msg Message, rest string) {
 	}
 	outcome.Warning = m.warning(msg, collection, asked, outcome)
 	m.Outcomes[msg.Seq] = outcome
-	m.change(m.collections[collection], Change{Name: name, Document: next, Seq: msg.Seq, At: m.now, Kind: map[bool]string{false: "created", true: "updated"}[exists], Touched: wire.Op(op) == wire.Touch, ExpiresAt: outcome.ExpiresAt})
+	m.change(m.collections[collection],
+		Change{Name: name, Document: next, Seq: msg.Seq, At: m.now,
+			Kind: map[bool]string{false: "created", true: "updated"}[exists], Touched: wire.Op(op) == wire.Touch,
+			ExpiresAt: outcome.ExpiresAt})
 }
 
 // slide renews the clock of a version for a read, if that moves its deadline. All else of the version stays.
@@ -106,7 +111,8 @@ func (m *Model) slide(msg Message, name Name, old Document, reject func(...int))
 	m.expect(name, next, deadline)
 	m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusOK, Etag: next.Etag, Ts: next.Ts, ExpiresAt: &deadline}
 	if firstInTTL(old.Begin, m.now, deadline) {
-		m.change(c, Change{Name: name, Document: next, Seq: msg.Seq, At: m.now, Kind: "updated", Touched: true, ExpiresAt: &deadline})
+		m.change(c, Change{Name: name, Document: next, Seq: msg.Seq, At: m.now, Kind: "updated", Touched: true,
+			ExpiresAt: &deadline})
 	}
 }
 

@@ -125,5 +125,6 @@ func (c Change) compareBody(compare func(what string, got, want any), body []byt
 
 // dropped is what must be published of a drop.
 func (m *Model) dropped(collection string, msg Message) Change {
-	return Change{Name: Name{Collection: collection}, Seq: msg.Seq, At: m.now, Kind: "dropped", Document: Document{Etag: wire.Etag(msg.Seq), Ts: m.now, Trace: trace(msg)}}
+	return Change{Name: Name{Collection: collection}, Seq: msg.Seq, At: m.now, Kind: "dropped",
+		Document: Document{Etag: wire.Etag(msg.Seq), Ts: m.now, Trace: trace(msg)}}
 }

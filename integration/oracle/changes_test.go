@@ -26,7 +26,8 @@ func changesScene(t *testing.T) (*logbook, []Message) {
 	l.m.Rejections = nil
 	message := func(seq uint64, kind, subject, id, at, body string, headers ...string) Message {
 		h := nats.Header{
-			"ce-id": {id}, "ce-specversion": {"1.0"}, "ce-type": {kind}, "ce-source": {"/lapse/456/collections/c"}, "ce-time": {"1970-01-01T00:00:0" + at + ".000Z"},
+			"ce-id": {id}, "ce-specversion": {"1.0"}, "ce-type": {kind}, "ce-source": {"/lapse/456/collections/c"},
+			"ce-time": {"1970-01-01T00:00:0" + at + ".000Z"},
 		}
 		if token := strings.TrimPrefix(subject, "lapse.changed.c."); token != subject {
 			h["ce-subject"] = []string{token}
@@ -38,12 +39,19 @@ func changesScene(t *testing.T) (*logbook, []Message) {
 	}
 	const a, b, at = "lapse.changed.c.a", "lapse.changed.c.b", `"1970-01-01T00:00:0`
 	return l, []Message{
-		message(1, "lapse.document.updated.v1", a, "c/a/3/changed", "1", `{"id":"a","collection":"c","document":{"v": 3},"etag":"3","ts":`+at+`1.000Z","expiresAt":`+at+`6.000Z"}`, "traceparent", parent, "ce-traceparent", parent),
-		message(2, "lapse.document.created.v1", b, "c/b/4/changed", "2", `{"id":"b","collection":"c","document":{},"etag":"4","ts":`+at+`2.000Z","expiresAt":`+at+`7.000Z"}`),
-		message(3, "lapse.document.deleted.v1", b, "c/b/6/changed", "3", `{"id":"b","collection":"c","ts":`+at+`3.000Z"}`),
-		expiry(4, 6000, "c", "a", 3, `{"id":"a","collection":"c","document":{"v": 3},"etag":"3","ts":`+at+`1.000Z","ttl":5,"expiredAt":`+at+`6.000Z"}`, "traceparent", parent, "ce-traceparent", parent),
-		message(5, "lapse.collection.dropped.v1", "lapse.changed.c", "c/7/dropped", "6", `{"collection":"c","ts":`+at+`6.000Z"}`),
-		message(6, "lapse.document.created.v1", a, "c/a/9/changed", "6", `{"id":"a","collection":"c","documentOmitted":true,"etag":"9","ts":`+at+`6.000Z"}`),
+		message(1, "lapse.document.updated.v1", a, "c/a/3/changed", "1",
+			`{"id":"a","collection":"c","document":{"v": 3},"etag":"3","ts":`+at+`1.000Z","expiresAt":`+at+`6.000Z"}`,
+			"traceparent", parent, "ce-traceparent", parent),
+		message(2, "lapse.document.created.v1", b, "c/b/4/changed", "2",
+			`{"id":"b","collection":"c","document":{},"etag":"4","ts":`+at+`2.000Z","expiresAt":`+at+`7.000Z"}`),
+		message(3, "lapse.document.deleted.v1", b, "c/b/6/changed", "3", `{"id":"b","collection":"c","ts":`+at+
+			`3.000Z"}`),
+		expiry(4, 6000, "c", "a", 3, `{"id":"a","collection":"c","document":{"v": 3},"etag":"3","ts":`+at+
+			`1.000Z","ttl":5,"expiredAt":`+at+`6.000Z"}`, "traceparent", parent, "ce-traceparent", parent),
+		message(5, "lapse.collection.dropped.v1", "lapse.changed.c", "c/7/dropped", "6", `{"collection":"c","ts":`+at+
+			`6.000Z"}`),
+		message(6, "lapse.document.created.v1", a, "c/a/9/changed", "6",
+			`{"id":"a","collection":"c","documentOmitted":true,"etag":"9","ts":`+at+`6.000Z"}`),
 	}
 }
 
@@ -91,7 +99,8 @@ func TestCompareChanges(t *testing.T) {
 			l.m.Changes, l.m.Expiries = l.m.Changes[:1], nil
 		}
 		got := l.m.CompareEvents(spoilt, 6000).String()
-		if test.want == "" && got != "" || test.want != "" && !strings.HasPrefix(got, test.want+" (") || strings.Count(got, "):\n") > 1 {
+		if test.want == "" && got != "" || test.want != "" && !strings.HasPrefix(got, test.want+" (") ||
+			strings.Count(got, "):\n") > 1 {
 			t.Errorf("%s: got %q, want %q alone", name, got, test.want)
 		}
 	}

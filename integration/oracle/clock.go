@@ -24,7 +24,8 @@ type asked struct {
 func (m *Model) askedOf(msg Message) asked {
 	members, _ := object(msg.Data)
 	from, born, names := strings.Cut(header(msg, "Lapse-Clock"), "; created=")
-	a := asked{keep: from == "keep", begin: moment(from), born: moment(born), end: moment(header(msg, "Lapse-Expires-At")), last: moment(header(msg, "Lapse-Not-After")), ttl: members["ttl"]}
+	a := asked{keep: from == "keep", begin: moment(from), born: moment(born),
+		end: moment(header(msg, "Lapse-Expires-At")), last: moment(header(msg, "Lapse-Not-After")), ttl: members["ttl"]}
 	a.wrong = names && (a.begin == nil || a.born == nil || *a.born < 1 || *a.born > *a.begin)
 	return a
 }

@@ -27,7 +27,8 @@ type expected struct {
 
 // expected returns what lapse may have published by an instant.
 func (m *Model) expected(at wire.Time) expected {
-	want := expected{expiries: map[string]Expiry{}, dueOnly: map[string]Expiry{}, rejections: map[uint64]Rejection{}, changes: map[string]Change{}, warnings: map[string]Warning{}, warningsDue: map[string]Warning{}}
+	want := expected{expiries: map[string]Expiry{}, dueOnly: map[string]Expiry{}, rejections: map[uint64]Rejection{},
+		changes: map[string]Change{}, warnings: map[string]Warning{}, warningsDue: map[string]Warning{}}
 	for _, e := range m.Expiries {
 		want.expiries[e.ID()] = e
 	}
@@ -85,7 +86,8 @@ func (m *Model) CompareEvents(events []Message, at wire.Time) Diff {
 	}
 	for id, e := range want.dueOnly {
 		if _, there := seen[expiryOf(id)]; !there {
-			d.add(Missing, "expiry of %s, expired at %s; the log has not reached that instant (a tick is missing)", id, e.ExpiredAt)
+			d.add(Missing, "expiry of %s, expired at %s; the log has not reached that instant (a tick is missing)", id,
+				e.ExpiredAt)
 		}
 	}
 	for seq, r := range want.rejections {
@@ -121,7 +123,8 @@ func (m *Model) compareExpiry(d *Diff, want expected, msg Message, seen map[stri
 		return
 	}
 	if msg.At < e.ExpiredAt {
-		d.add(Early, "expiry of %s: event %d is stamped %s, but the document expired at %s", id, msg.Seq, msg.At, e.ExpiredAt)
+		d.add(Early, "expiry of %s: event %d is stamped %s, but the document expired at %s", id, msg.Seq, msg.At,
+			e.ExpiredAt)
 	}
 	n := notice{
 		what: "expiry of " + id, subject: m.set.Prefix.Expired(e.Collection, e.Name.ID), kind: "expired",
@@ -155,7 +158,8 @@ func (m *Model) compareNotice(d *Diff, msg Message, e notice) {
 	for name, want := range map[string]string{
 		"Nats-Msg-Id":    "",
 		"ce-specversion": "1.0",
-		"ce-type":        map[bool]string{true: "lapse.message.due.v1", false: "lapse.document." + e.kind + ".v1"}[e.kind == "due"],
+		"ce-type": map[bool]string{true: "lapse.message.due.v1", false: "lapse.document." + e.kind +
+			".v1"}[e.kind == "due"],
 		"ce-source":      m.source(e.Etag, e.Collection),
 		"ce-subject":     wire.EscapeID(e.Name.ID),
 		"ce-time":        e.at.String(),
@@ -231,7 +235,8 @@ func (m *Model) compareRejection(d *Diff, want expected, msg Message, seen map[s
 	seen[rejectionOf(seq)] = msg.Seq
 	r, ok := want.rejections[seq]
 	if !ok {
-		d.add(Unexpected, "rejection of message %d: event %d, code %s: %s", seq, msg.Seq, msg.Header.Get(wire.HeaderCode), msg.Header.Get(wire.HeaderError))
+		d.add(Unexpected, "rejection of message %d: event %d, code %s: %s", seq, msg.Seq,
+			msg.Header.Get(wire.HeaderCode), msg.Header.Get(wire.HeaderError))
 		return
 	}
 	wrong := func(what string, got, want any) {
@@ -259,8 +264,10 @@ func (m *Model) compareRejection(d *Diff, want expected, msg Message, seen map[s
 	switch size := value(msg, wire.HeaderTruncated); {
 	case size == "" && !bytes.Equal(msg.Data, r.Body):
 		wrong("body", abbreviate(msg.Data), abbreviate(r.Body))
-	case size != "" && (size != strconv.Itoa(len(r.Body)) || len(msg.Data) >= len(r.Body) || !bytes.HasPrefix(r.Body, msg.Data)):
-		wrong("truncated body", fmt.Sprintf("%d bytes of %s", len(msg.Data), size), fmt.Sprintf("the first part of %d bytes", len(r.Body)))
+	case size != "" && (size != strconv.Itoa(len(r.Body)) || len(msg.Data) >= len(r.Body) ||
+		!bytes.HasPrefix(r.Body, msg.Data)):
+		wrong("truncated body", fmt.Sprintf("%d bytes of %s", len(msg.Data), size),
+			fmt.Sprintf("the first part of %d bytes", len(r.Body)))
 	}
 }
 
@@ -279,7 +286,8 @@ func compareOrder(d *Diff, all map[Name][]string, seen map[string]uint64) {
 				continue
 			}
 			if at < last {
-				d.add(Order, "%s: %s is event %d, but %s, which comes before it, is event %d", name, now, at, before, last)
+				d.add(Order, "%s: %s is event %d, but %s, which comes before it, is event %d", name, now, at, before,
+					last)
 			}
 			last, before = at, now
 		}

@@ -28,11 +28,14 @@ func scene(t *testing.T) (*logbook, []Message) {
 	l.add(10500, "tick", ``)                                              // 7
 	l.add(10500, "write.upsert.c.d%2Fe", `{}`)                            // 8, expires at 15500
 	return l, []Message{
-		expiry(1, 5001, "c", "a", 2, `{"id":"a","collection":"c","document":{"v": 1},"etag":"2","ts":"1970-01-01T00:00:00.000Z","ttl":5,"expiredAt":"1970-01-01T00:00:05.000Z"}`, "traceparent", parent, "ce-traceparent", parent),
+		expiry(1, 5001, "c", "a", 2,
+			`{"id":"a","collection":"c","document":{"v": 1},"etag":"2","ts":"1970-01-01T00:00:00.000Z","ttl":5,"expiredAt":"1970-01-01T00:00:05.000Z"}`, "traceparent", parent, "ce-traceparent", parent),
 		{Seq: 2, At: 5002, Subject: "lapse.rejected.c.12", Data: []byte(`{}`), Header: nats.Header{
-			"Lapse-Stream": {"LAPSE_LOG"}, "Lapse-Seq": {"6"}, "Lapse-Code": {"409"}, "Lapse-Error": {"it exists"}, "Lapse-Subject": {"lapse.write.create.c.a"},
+			"Lapse-Stream": {"LAPSE_LOG"}, "Lapse-Seq": {"6"}, "Lapse-Code": {"409"}, "Lapse-Error": {"it exists"},
+			"Lapse-Subject": {"lapse.write.create.c.a"},
 		}},
-		expiry(3, 10501, "c", "a", 5, `{"id":"a","collection":"c","document":{"v":"<2>"},"etag":"5","ts":"1970-01-01T00:00:05.000Z","ttl":5,"expiredAt":"1970-01-01T00:00:10.000Z"}`),
+		expiry(3, 10501, "c", "a", 5,
+			`{"id":"a","collection":"c","document":{"v":"<2>"},"etag":"5","ts":"1970-01-01T00:00:05.000Z","ttl":5,"expiredAt":"1970-01-01T00:00:10.000Z"}`),
 	}
 }
 
@@ -49,7 +52,8 @@ func expiry(seq uint64, at wire.Time, collection, token string, etag int, body s
 	for i := 0; i < len(headers); i += 2 {
 		h[headers[i]] = []string{headers[i+1]}
 	}
-	return Message{Seq: seq, At: at, Subject: bucketed("lapse.expired." + collection + "." + token), Header: h, Data: []byte(body)}
+	return Message{Seq: seq, At: at, Subject: bucketed("lapse.expired." + collection + "." + token), Header: h,
+		Data: []byte(body)}
 }
 
 func TestCompareEventsAgrees(t *testing.T) {
@@ -75,24 +79,32 @@ func TestCompareEventsCatches(t *testing.T) {
 		spoil func([]Message) []Message
 		want  string
 	}{
-		"missing expiry":     {0, func(m []Message) []Message { return m[1:] }, "missing"},
-		"missing last":       {0, func(m []Message) []Message { return m[:2] }, "missing"},
-		"missing rejection":  {0, func(m []Message) []Message { return slices.Delete(m, 1, 2) }, "missing"},
-		"missing tick":       {15500, func(m []Message) []Message { return m }, "missing"},
-		"doubled expiry":     {0, func(m []Message) []Message { d := m[0]; d.Seq = 4; return append(m, d) }, "twice"},
-		"doubled rejection":  {0, func(m []Message) []Message { d := m[1]; d.Seq = 4; return append(m, d) }, "twice"},
-		"early by its stamp": {0, func(m []Message) []Message { return e(m, 0, func(m *Message) { m.At = 4999 }) }, "early"},
+		"missing expiry":    {0, func(m []Message) []Message { return m[1:] }, "missing"},
+		"missing last":      {0, func(m []Message) []Message { return m[:2] }, "missing"},
+		"missing rejection": {0, func(m []Message) []Message { return slices.Delete(m, 1, 2) }, "missing"},
+		"missing tick":      {15500, func(m []Message) []Message { return m }, "missing"},
+		"doubled expiry":    {0, func(m []Message) []Message { d := m[0]; d.Seq = 4; return append(m, d) }, "twice"},
+		"doubled rejection": {0, func(m []Message) []Message { d := m[1]; d.Seq = 4; return append(m, d) }, "twice"},
+		"early by its stamp": {0, func(m []Message) []Message { return e(m, 0, func(m *Message) { m.At = 4999 }) },
+			"early"},
 		"early by the log": {15500, func(m []Message) []Message {
-			return append(m, expiry(4, 15501, "c", "d%2Fe", 8, `{"id":"d/e","collection":"c","document":{},"etag":"8","ts":"1970-01-01T00:00:10.500Z","ttl":5,"expiredAt":"1970-01-01T00:00:15.500Z"}`))
+			return append(m,
+				expiry(4, 15501, "c", "d%2Fe", 8,
+					`{"id":"d/e","collection":"c","document":{},"etag":"8","ts":"1970-01-01T00:00:10.500Z","ttl":5,"expiredAt":"1970-01-01T00:00:15.500Z"}`))
 		}, "early"},
 		"of an overwritten version": {0, func(m []Message) []Message {
-			return append(m, expiry(4, 5001, "c", "b", 3, `{"id":"b","collection":"c","document":{},"etag":"3","ts":"1970-01-01T00:00:00.000Z","ttl":5,"expiredAt":"1970-01-01T00:00:05.000Z"}`))
+			return append(m, expiry(4, 5001, "c", "b", 3,
+				`{"id":"b","collection":"c","document":{},"etag":"3","ts":"1970-01-01T00:00:00.000Z","ttl":5,"expiredAt":"1970-01-01T00:00:05.000Z"}`))
 		}, "unexpected"},
 		"rejection of a good message": {0, func(m []Message) []Message {
-			d := Message{Seq: 4, Subject: "lapse.rejected.c.a", Header: nats.Header{"Lapse-Seq": {"5"}, "Lapse-Code": {"400"}}}
+			d := Message{Seq: 4, Subject: "lapse.rejected.c.a",
+				Header: nats.Header{"Lapse-Seq": {"5"}, "Lapse-Code": {"400"}}}
 			return append(m, d)
 		}, "unexpected"},
-		"another subject": {0, func(m []Message) []Message { return append(m, Message{Seq: 4, Subject: "lapse.other"}) }, "unexpected"},
+		"another subject": {0, func(m []Message) []Message {
+			return append(m,
+				Message{Seq: 4, Subject: "lapse.other"})
+		}, "unexpected"},
 		"swapped": {0, func(m []Message) []Message {
 			m[1].Seq, m[2].Seq = 3, 2
 			return []Message{m[0], m[2], m[1]}
@@ -101,25 +113,67 @@ func TestCompareEventsCatches(t *testing.T) {
 			m[0].Seq, m[1].Seq = 2, 1
 			return []Message{m[1], m[0], m[2]}
 		}, "out of order"},
-		"a space lost":                       {0, func(m []Message) []Message { return e(m, 0, replace(`{"v": 1}`, `{"v":1}`)) }, "wrong"},
-		"document escaped":                   {0, func(m []Message) []Message { return e(m, 2, replace(`<2>`, `\u003c2>`)) }, "wrong"},
-		"document left out":                  {0, func(m []Message) []Message { return e(m, 0, replace(`"document":{"v": 1},`, ``)) }, "wrong"},
-		"a member more":                      {0, func(m []Message) []Message { return e(m, 0, replace(`"ttl":5`, `"ttl":5,"x":1`)) }, "wrong"},
-		"ttl":                                {0, func(m []Message) []Message { return e(m, 0, replace(`"ttl":5`, `"ttl":6`)) }, "wrong"},
-		"expiredAt":                          {0, func(m []Message) []Message { return e(m, 0, replace(`05.000Z`, `05.001Z`)) }, "wrong"},
-		"ce-time":                            {0, func(m []Message) []Message { return e(m, 0, header("ce-time", "1970-01-01T00:00:05Z")) }, "wrong"},
-		"Nats-Msg-Id":                        {0, func(m []Message) []Message { return e(m, 0, header("Nats-Msg-Id", "other")) }, "wrong"},
-		"source of another":                  {0, func(m []Message) []Message { return e(m, 0, header("ce-source", "/lapse/457/collections/c")) }, "wrong"},
-		"ce-traceparent":                     {0, func(m []Message) []Message { return e(m, 0, header("ce-traceparent", "")) }, "wrong"},
-		"bad traceparent":                    {0, func(m []Message) []Message { return e(m, 2, header("traceparent", "00-1")) }, "wrong"},
-		"another traceparent of a rejection": {0, func(m []Message) []Message { return e(m, 1, header("traceparent", parent)) }, "wrong"},
-		"stream":                             {0, func(m []Message) []Message { return e(m, 1, header("Lapse-Stream", "")) }, "wrong"},
-		"traceparent":                        {0, func(m []Message) []Message { return e(m, 0, header("traceparent", "00-2")) }, "wrong"},
-		"subject":                            {0, func(m []Message) []Message { return e(m, 0, func(m *Message) { m.Subject += "x" }) }, "wrong"},
-		"code":                               {0, func(m []Message) []Message { return e(m, 1, header("Lapse-Code", "400")) }, "wrong"},
-		"no reason":                          {0, func(m []Message) []Message { return e(m, 1, header("Lapse-Error", "")) }, "wrong"},
-		"body of rejection":                  {0, func(m []Message) []Message { return e(m, 1, replace(`{}`, `{ }`)) }, "wrong"},
-		"truncated and whole":                {0, func(m []Message) []Message { return e(m, 1, header("Lapse-Truncated", "2")) }, "wrong"},
+		"a space lost": {0, func(m []Message) []Message {
+			return e(m, 0,
+				replace(`{"v": 1}`, `{"v":1}`))
+		}, "wrong"},
+		"document escaped": {0, func(m []Message) []Message {
+			return e(m, 2,
+				replace(`<2>`, `\u003c2>`))
+		}, "wrong"},
+		"document left out": {0, func(m []Message) []Message {
+			return e(m, 0,
+				replace(`"document":{"v": 1},`, ``))
+		}, "wrong"},
+		"a member more": {0, func(m []Message) []Message {
+			return e(m, 0,
+				replace(`"ttl":5`, `"ttl":5,"x":1`))
+		}, "wrong"},
+		"ttl": {0, func(m []Message) []Message {
+			return e(m, 0,
+				replace(`"ttl":5`, `"ttl":6`))
+		}, "wrong"},
+		"expiredAt": {0, func(m []Message) []Message {
+			return e(m, 0,
+				replace(`05.000Z`, `05.001Z`))
+		}, "wrong"},
+		"ce-time": {0, func(m []Message) []Message {
+			return e(m, 0,
+				header("ce-time", "1970-01-01T00:00:05Z"))
+		}, "wrong"},
+		"Nats-Msg-Id": {0, func(m []Message) []Message {
+			return e(m, 0,
+				header("Nats-Msg-Id", "other"))
+		}, "wrong"},
+		"source of another": {0, func(m []Message) []Message {
+			return e(m, 0,
+				header("ce-source", "/lapse/457/collections/c"))
+		}, "wrong"},
+		"ce-traceparent": {0, func(m []Message) []Message {
+			return e(m, 0,
+				header("ce-traceparent", ""))
+		}, "wrong"},
+		"bad traceparent": {0, func(m []Message) []Message {
+			return e(m, 2,
+				header("traceparent", "00-1"))
+		}, "wrong"},
+		"another traceparent of a rejection": {0, func(m []Message) []Message {
+			return e(m, 1,
+				header("traceparent", parent))
+		}, "wrong"},
+		"stream": {0, func(m []Message) []Message { return e(m, 1, header("Lapse-Stream", "")) }, "wrong"},
+		"traceparent": {0, func(m []Message) []Message { return e(m, 0, header("traceparent", "00-2")) },
+			"wrong"},
+		"subject": {0, func(m []Message) []Message {
+			return e(m, 0,
+				func(m *Message) { m.Subject += "x" })
+		}, "wrong"},
+		"code": {0, func(m []Message) []Message { return e(m, 1, header("Lapse-Code", "400")) },
+			"wrong"},
+		"no reason":         {0, func(m []Message) []Message { return e(m, 1, header("Lapse-Error", "")) }, "wrong"},
+		"body of rejection": {0, func(m []Message) []Message { return e(m, 1, replace(`{}`, `{ }`)) }, "wrong"},
+		"truncated and whole": {0, func(m []Message) []Message { return e(m, 1, header("Lapse-Truncated", "2")) },
+			"wrong"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, events := scene(t)
@@ -165,16 +219,17 @@ func TestCompareReadsCatches(t *testing.T) {
 		spoil func(*shelf)
 		want  string
 	}{
-		"all is right":           {func(*shelf) {}, ""},
-		"lost":                   {func(s *shelf) { delete(s.docs, Name{"c", "b"}) }, "missing"},
-		"expired":                {func(s *shelf) { put(s, sink.Document{ID: "a", Etag: 5}) }, "unexpected"},
-		"old version":            {func(s *shelf) { d := b; d.Etag = 3; put(s, d) }, "wrong"},
-		"bytes":                  {func(s *shelf) { d := b; d.Body = []byte(`{"ttl": -1}`); put(s, d) }, "wrong"},
-		"ts":                     {func(s *shelf) { d := b; d.Ts = 1; put(s, d) }, "wrong"},
-		"expiry":                 {func(s *shelf) { d := b; d.ExpiresAt = &expires; put(s, d) }, "wrong"},
-		"no expiry":              {func(s *shelf) { d := de; d.ExpiresAt = nil; put(s, d) }, "wrong"},
-		"list lacks":             {func(s *shelf) { s.listed = s.listed[:1] }, "missing"},
-		"list has more":          {func(s *shelf) { s.listed = append(s.listed, sink.Document{ID: "a", Etag: 2}) }, "unexpected"},
+		"all is right": {func(*shelf) {}, ""},
+		"lost":         {func(s *shelf) { delete(s.docs, Name{"c", "b"}) }, "missing"},
+		"expired":      {func(s *shelf) { put(s, sink.Document{ID: "a", Etag: 5}) }, "unexpected"},
+		"old version":  {func(s *shelf) { d := b; d.Etag = 3; put(s, d) }, "wrong"},
+		"bytes":        {func(s *shelf) { d := b; d.Body = []byte(`{"ttl": -1}`); put(s, d) }, "wrong"},
+		"ts":           {func(s *shelf) { d := b; d.Ts = 1; put(s, d) }, "wrong"},
+		"expiry":       {func(s *shelf) { d := b; d.ExpiresAt = &expires; put(s, d) }, "wrong"},
+		"no expiry":    {func(s *shelf) { d := de; d.ExpiresAt = nil; put(s, d) }, "wrong"},
+		"list lacks":   {func(s *shelf) { s.listed = s.listed[:1] }, "missing"},
+		"list has more": {func(s *shelf) { s.listed = append(s.listed, sink.Document{ID: "a", Etag: 2}) },
+			"unexpected"},
 		"list has both":          {func(s *shelf) { s.listed = append(s.listed, b) }, "twice"},
 		"by deadline: lacks one": {func(s *shelf) { s.expiring = nil }, "missing"},
 		"by deadline: never":     {func(s *shelf) { s.expiring = append(s.expiring, b) }, "unexpected"},
@@ -188,8 +243,10 @@ func TestCompareReadsCatches(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l, _ := scene(t)
 			s := shelf{
-				docs: map[Name]sink.Document{{"c", "b"}: b, {"c", "d/e"}: de}, listed: []sink.Document{b, de}, expiring: []sink.Document{de},
-				count: wire.CountReply{Live: 2}, config: wire.Config{DefaultTTL: &five, IndexingMode: wire.Consistent, Etag: 1},
+				docs: map[Name]sink.Document{{"c", "b"}: b, {"c", "d/e"}: de}, listed: []sink.Document{b, de},
+				expiring: []sink.Document{de},
+				count:    wire.CountReply{Live: 2}, config: wire.Config{DefaultTTL: &five,
+					IndexingMode: wire.Consistent, Etag: 1},
 			}
 			test.spoil(&s)
 			got := l.m.CompareReads(t.Context(), s, func() wire.Time { return 11000 }).String()

@@ -128,8 +128,10 @@ func NewModel(set Settings) *Model {
 	set.MaxBody = cmp.Or(set.MaxBody, 1<<20-8<<10)
 	set.MaxLevels = cmp.Or(set.MaxLevels, 1000)
 	return &Model{
-		set: set, now: math.MinInt64, warned: math.MinInt64, docs: map[Name]Document{}, held: map[Name]Expiry{}, collections: map[string]Collection{}, Outcomes: map[uint64]wire.Outcome{}, names: map[Name]bool{},
-		fates: map[wire.Etag]string{}, outputs: map[Name][]string{}, notices: map[Name][]string{}, warns: publishesWarnings,
+		set: set, now: math.MinInt64, warned: math.MinInt64, docs: map[Name]Document{}, held: map[Name]Expiry{},
+		collections: map[string]Collection{}, Outcomes: map[uint64]wire.Outcome{}, names: map[Name]bool{},
+		fates: map[wire.Etag]string{}, outputs: map[Name][]string{}, notices: map[Name][]string{},
+		warns: publishesWarnings,
 	}
 }
 
@@ -321,7 +323,8 @@ func (m *Model) exists(collection string) bool { return m.open || m.collections[
 // Config returns a collection's configuration.
 func (m *Model) Config(collection string) wire.Config {
 	c := m.collections[collection]
-	config := wire.Config{IndexingMode: wire.Consistent, Etag: c.Etag, MinTTL: c.Min, MaxTTL: c.Max, WarnBefore: c.WarnBefore, MaxLife: c.Life, SlideOnRead: c.Slides, Changes: c.Changes, Paused: c.Paused}
+	config := wire.Config{IndexingMode: wire.Consistent, Etag: c.Etag, MinTTL: c.Min, MaxTTL: c.Max,
+		WarnBefore: c.WarnBefore, MaxLife: c.Life, SlideOnRead: c.Slides, Changes: c.Changes, Paused: c.Paused}
 	if len(c.Indexes) > 0 {
 		config.Indexes = c.Indexes
 	}
@@ -362,7 +365,8 @@ func (m *Model) Collections() []string {
 // Forget drops the outcomes and what explains the past, for a caller that compares as it goes along.
 func (m *Model) Forget() {
 	empty := NewModel(m.set)
-	m.Outcomes, m.fates, m.outputs, m.notices, m.names = empty.Outcomes, empty.fates, empty.outputs, empty.notices, empty.names
+	m.Outcomes, m.fates, m.outputs, m.notices, m.names = empty.Outcomes, empty.fates, empty.outputs, empty.notices,
+		empty.names
 }
 
 // reject records a rejection, with any of the codes.
@@ -372,7 +376,8 @@ func (m *Model) reject(msg Message, name *Name, subject, target string, codes ..
 		return // lapse has appended it, and the document was changed or is gone since
 	}
 	m.Rejections = append(m.Rejections, Rejection{
-		Seq: msg.Seq, Codes: codes, Subject: subject, Target: string(m.set.Prefix.Rejected(target)), Body: msg.Data, Trace: trace(msg), Name: name,
+		Seq: msg.Seq, Codes: codes, Subject: subject, Target: string(m.set.Prefix.Rejected(target)), Body: msg.Data,
+		Trace: trace(msg), Name: name,
 	})
 	if name != nil {
 		m.outputs[*name] = append(m.outputs[*name], rejectionOf(msg.Seq))

@@ -33,7 +33,8 @@ func (l *logbook) add(at wire.Time, subject, body string, headers ...string) uin
 	for i := 0; i < len(headers); i += 2 {
 		h[headers[i]] = append(h[headers[i]], headers[i+1])
 	}
-	if err := l.m.Apply(Message{Seq: l.seq, Subject: "lapse." + subject, Header: h, Data: []byte(body), At: at}); err != nil {
+	if err := l.m.Apply(Message{Seq: l.seq, Subject: "lapse." + subject, Header: h, Data: []byte(body),
+		At: at}); err != nil {
 		l.t.Fatal(err)
 	}
 	return l.seq
@@ -81,9 +82,12 @@ func (l *logbook) want(what, got, want string) {
 
 func TestMatrix(t *testing.T) {
 	for _, test := range []struct{ byDefault, item, expires string }{
-		{`null`, `{}`, "a=2"}, {`null`, `{"ttl":-1}`, "a=2"}, {`null`, `{"ttl":3}`, "a=2"}, {`null`, `{"ttl":"bad"}`, "a=2"},
-		{`-1`, `{}`, "a=2"}, {`-1`, `{"ttl":-1}`, "a=2"}, {`-1`, `{"ttl":3}`, "a=2@3001"}, {`-1`, `{"ttl":null}`, "a=2"},
-		{`5`, `{}`, "a=2@5001"}, {`5`, `{"ttl":-1}`, "a=2"}, {`5`, `{"ttl":3}`, "a=2@3001"}, {`5`, `{"ttl":8,"ttl":3}`, "a=2@3001"},
+		{`null`, `{}`, "a=2"}, {`null`, `{"ttl":-1}`, "a=2"}, {`null`, `{"ttl":3}`, "a=2"},
+		{`null`, `{"ttl":"bad"}`, "a=2"},
+		{`-1`, `{}`, "a=2"}, {`-1`, `{"ttl":-1}`, "a=2"}, {`-1`, `{"ttl":3}`, "a=2@3001"},
+		{`-1`, `{"ttl":null}`, "a=2"},
+		{`5`, `{}`, "a=2@5001"}, {`5`, `{"ttl":-1}`, "a=2"}, {`5`, `{"ttl":3}`, "a=2@3001"},
+		{`5`, `{"ttl":8,"ttl":3}`, "a=2@3001"},
 	} {
 		l := newLogbook(t)
 		l.add(0, "config.c", `{"defaultTtl":`+test.byDefault+`}`)
@@ -210,7 +214,8 @@ func nested(levels int) string {
 func TestLevels(t *testing.T) {
 	l := newLogbook(t)
 	l.m.set.MaxBody = 1 << 20
-	for i, body := range []string{nested(1000), `{"a":[` + nested(998) + `]}`, nested(1000), `{"[{[{":"` + strings.Repeat(`[{\"`, 2000) + `"}`} {
+	for i, body := range []string{nested(1000), `{"a":[` + nested(998) + `]}`, nested(1000), `{"[{[{":"` +
+		strings.Repeat(`[{\"`, 2000) + `"}`} {
 		subject := "write.upsert.c.a"
 		if i == 2 {
 			subject = "write.patch.c.a"
@@ -258,8 +263,10 @@ func TestBadRequests(t *testing.T) {
 		{subject: "drop.c.d"},
 	}
 	for _, body := range []string{
-		nested(1001), `{"a":[` + nested(999) + `]}`, strings.Repeat("[", 2000), ``, `null`, `[]`, `5`, `{`, `{}x`, `{"a":` + "\"\xff\"" + `}`, `{"id":"b"}`, `{"id":null}`, `{"id":5}`,
-		`{"ttl":0}`, `{"ttl":-2}`, `{"ttl":5.0}`, `{"ttl":1e1}`, `{"ttl":"5"}`, `{"ttl":2147483648}`, `{"ttl":true}`, `{"ttl":5,"ttl":0}`,
+		nested(1001), `{"a":[` + nested(999) + `]}`, strings.Repeat("[", 2000), ``, `null`, `[]`, `5`, `{`, `{}x`,
+		`{"a":` + "\"\xff\"" + `}`, `{"id":"b"}`, `{"id":null}`, `{"id":5}`,
+		`{"ttl":0}`, `{"ttl":-2}`, `{"ttl":5.0}`, `{"ttl":1e1}`, `{"ttl":"5"}`, `{"ttl":2147483648}`, `{"ttl":true}`,
+		`{"ttl":5,"ttl":0}`,
 	} {
 		all = append(all, message{subject: "write.upsert.c.a", body: body})
 	}

@@ -121,8 +121,10 @@ func (c *comparison) document(how string, name Name, got sink.Document, want Liv
 	if born == want.Begin {
 		born = 0
 	}
-	if clock := !service || how != "get"; clock && (got.Clock != want.Begin || got.Created != born || !equal(got.Deadline, want.End) || !equal(got.NotAfter, want.Last)) {
-		c.add(Wrong, "%s: created at %s, clock from %s to %v, at most %v; want %s, %s, %v, %v", what, got.Created, got.Clock, got.Deadline, got.NotAfter, born, want.Begin, want.End, want.Last)
+	if clock := !service || how != "get"; clock && (got.Clock != want.Begin || got.Created != born ||
+		!equal(got.Deadline, want.End) || !equal(got.NotAfter, want.Last)) {
+		c.add(Wrong, "%s: created at %s, clock from %s to %v, at most %v; want %s, %s, %v, %v", what, got.Created,
+			got.Clock, got.Deadline, got.NotAfter, born, want.Begin, want.End, want.Last)
 	}
 	if got.Target != want.Target {
 		c.add(Wrong, "%s: target %q, want %q", what, got.Target, want.Target)
@@ -150,8 +152,10 @@ func (c *comparison) expiring(ctx context.Context, collection string) {
 	for i, d := range got {
 		if d.ExpiresAt == nil {
 			c.add(Unexpected, "%s %s: %s, which never expires", byDeadline, collection, d.ID)
-		} else if i > 0 && got[i-1].ExpiresAt != nil && cmp.Or(cmp.Compare(*got[i-1].ExpiresAt, *d.ExpiresAt), cmp.Compare(got[i-1].ID, d.ID)) >= 0 {
-			c.add(Order, "%s %s: %s of %s comes after %s of %s", byDeadline, collection, d.ID, d.ExpiresAt, got[i-1].ID, got[i-1].ExpiresAt)
+		} else if i > 0 && got[i-1].ExpiresAt != nil && cmp.Or(cmp.Compare(*got[i-1].ExpiresAt, *d.ExpiresAt),
+			cmp.Compare(got[i-1].ID, d.ID)) >= 0 {
+			c.add(Order, "%s %s: %s of %s comes after %s of %s", byDeadline, collection, d.ID, d.ExpiresAt, got[i-1].ID,
+				got[i-1].ExpiresAt)
 		}
 	}
 }
@@ -176,11 +180,13 @@ func (c *comparison) listed(how, collection string, began wire.Time, got []sink.
 		if want, live := c.live[name]; live {
 			c.document(how, name, d, want, began)
 		} else {
-			c.add(Unexpected, "%s %s: %s version %s, which is %s", how, collection, name, d.Etag, c.m.fate("/"+d.Etag.String()))
+			c.add(Unexpected, "%s %s: %s version %s, which is %s", how, collection, name, d.Etag,
+				c.m.fate("/"+d.Etag.String()))
 		}
 	}
 	for name, want := range c.live {
-		if name.Collection == collection && !seen[name] && c.still(want) && (how != byDeadline || want.ExpiresAt != nil) {
+		if name.Collection == collection && !seen[name] && c.still(want) &&
+			(how != byDeadline || want.ExpiresAt != nil) {
 			c.add(Missing, "%s %s: %s is not in it, want version %s", how, collection, name, want.Etag)
 		}
 	}

@@ -20,10 +20,12 @@ func dueScene(t *testing.T) (*logbook, []Message) {
 	l.add(6000, "tick", ``)
 	l.want("rejections", l.rejections(), "6:[400] 7:[400]")
 	l.m.Rejections = nil
-	return l, []Message{{Seq: 1, At: 6000, Subject: bucketed("lapse.due.mail.send"), Data: []byte(` {"v": 3} `), Header: nats.Header{
-		"ce-id": {"c/a/5"}, "ce-specversion": {"1.0"}, "ce-type": {"lapse.message.due.v1"}, "ce-source": {"/lapse/456/collections/c"},
-		"ce-subject": {"a"}, "ce-time": {"1970-01-01T00:00:06.000Z"}, "Lapse-Target": {"mail.send"},
-	}}}
+	return l, []Message{{Seq: 1, At: 6000, Subject: bucketed("lapse.due.mail.send"), Data: []byte(` {"v": 3} `),
+		Header: nats.Header{
+			"ce-id": {"c/a/5"}, "ce-specversion": {"1.0"}, "ce-type": {"lapse.message.due.v1"},
+			"ce-source":  {"/lapse/456/collections/c"},
+			"ce-subject": {"a"}, "ce-time": {"1970-01-01T00:00:06.000Z"}, "Lapse-Target": {"mail.send"},
+		}}}
 }
 
 // TestCompareDueMessages: each case spoils the due message in one way. The oracle must find exactly that.
@@ -48,12 +50,14 @@ func TestCompareDueMessages(t *testing.T) {
 			return m
 		}, "wrong"},
 		"the event in its place": {func(m []Message) []Message {
-			return []Message{expiry(1, 6000, "c", "a", 5, `{"id":"a","collection":"c","documentOmitted":true,"etag":"5","ts":"1970-01-01T00:00:01.000Z","ttl":5,"expiredAt":"1970-01-01T00:00:06.000Z"}`)}
+			return []Message{expiry(1, 6000, "c", "a", 5,
+				`{"id":"a","collection":"c","documentOmitted":true,"etag":"5","ts":"1970-01-01T00:00:01.000Z","ttl":5,"expiredAt":"1970-01-01T00:00:06.000Z"}`)}
 		}, "wrong"},
 	} {
 		l, events := dueScene(t)
 		got := l.m.CompareEvents(test.spoil(events), 6000).String()
-		if test.want == "" && got != "" || test.want != "" && !strings.HasPrefix(got, test.want+" (") || strings.Count(got, "):\n") > 1 {
+		if test.want == "" && got != "" || test.want != "" && !strings.HasPrefix(got, test.want+" (") ||
+			strings.Count(got, "):\n") > 1 {
 			t.Errorf("%s: got %q, want %q alone", name, got, test.want)
 		}
 	}

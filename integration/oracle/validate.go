@@ -46,12 +46,17 @@ func (m *Model) faults(msg Message, op string) (codes []int) {
 		switch {
 		case name == strings.ToLower(wire.HeaderReplyTo) && m.isInbox(values[0]):
 		case name == strings.ToLower(wire.HeaderIfMatch) && isMatch(values[0]):
-		case name == "lapse-clock" && values[0] == "keep" && slices.Contains([]string{"upsert", "replace", "patch"}, op):
-		case name == "lapse-clock" && slices.Contains([]string{"upsert", "create", "replace", "patch", "touch"}, op) && m.askedOf(msg).begin != nil:
-		case name == "lapse-target" && slices.Contains([]string{"upsert", "create", "replace"}, op) && isTarget(values[0]):
+		case name == "lapse-clock" && values[0] == "keep" &&
+			slices.Contains([]string{"upsert", "replace", "patch"}, op):
+		case name == "lapse-clock" && slices.Contains([]string{"upsert", "create", "replace", "patch", "touch"}, op) &&
+			m.askedOf(msg).begin != nil:
+		case name == "lapse-target" && slices.Contains([]string{"upsert", "create", "replace"}, op) &&
+			isTarget(values[0]):
 		case name == "lapse-slide" && op == "touch" && match != "" && match != "*" && reply == "":
-		case name == "lapse-not-after" && slices.Contains([]string{"upsert", "create", "replace"}, op) && moment(values[0]) != nil:
-		case name == "lapse-expires-at" && slices.Contains([]string{"upsert", "create", "replace", "patch", "touch"}, op) && moment(values[0]) != nil:
+		case name == "lapse-not-after" && slices.Contains([]string{"upsert", "create", "replace"}, op) &&
+			moment(values[0]) != nil:
+		case name == "lapse-expires-at" && slices.Contains([]string{"upsert", "create", "replace", "patch", "touch"},
+			op) && moment(values[0]) != nil:
 		default:
 			return append(badRequest, codes...)
 		}
@@ -114,7 +119,8 @@ func trace(msg Message) string {
 
 func (m *Model) isInbox(subject string) bool {
 	tokens := strings.Split(subject, ".")
-	if len(subject) > 1024 || slices.Contains(tokens, "") || slices.Contains(tokens, "*") || slices.Contains(tokens, ">") ||
+	if len(subject) > 1024 || slices.Contains(tokens, "") || slices.Contains(tokens, "*") ||
+		slices.Contains(tokens, ">") ||
 		strings.ContainsFunc(subject, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return false
 	}
@@ -201,7 +207,8 @@ func configuration(body []byte, current Collection) (next Collection, ok bool) {
 			}
 		case "indexingMode":
 			var mode string
-			if raw[0] != '"' || json.Unmarshal(raw, &mode) != nil || mode != "consistent" && mode != "lazy" && mode != "none" {
+			if raw[0] != '"' || json.Unmarshal(raw, &mode) != nil || mode != "consistent" && mode != "lazy" &&
+				mode != "none" {
 				return Collection{}, false
 			}
 			next.NoIndex, next.Lazy = mode == "none", mode == "lazy"

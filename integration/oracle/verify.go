@@ -43,7 +43,8 @@ func Verify(t testing.TB, o Options) Result {
 		t.Fatalf("oracle: %v", err)
 	}
 	if len(diff) > 0 {
-		t.Fatalf("oracle: after %d messages of the log and %d events:\n%s", result.Model.Seq(), len(result.Events), diff)
+		t.Fatalf("oracle: after %d messages of the log and %d events:\n%s", result.Model.Seq(), len(result.Events),
+			diff)
 	}
 	return result
 }

@@ -125,7 +125,8 @@ func (d *Diff) compareWarnings(want expected, seen map[string]uint64) {
 	}
 	for id, w := range want.warningsDue {
 		if _, there := seen[warningOf(id)]; !there {
-			d.add(Missing, "warning %s, due at %s; the log has not reached that instant (a tick is missing)", id, w.At())
+			d.add(Missing, "warning %s, due at %s; the log has not reached that instant (a tick is missing)", id,
+				w.At())
 		}
 	}
 }

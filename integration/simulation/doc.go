@@ -7,7 +7,8 @@
 // remote.go), and keep snapshots in memory (objects.go). The world carries each request to a model,
 // and each answer back, one at a time (world.go). It sends what clients send (client.go), lets
 // processes serve reads (slides.go), and breaks what the plan says (steps.go). A region is a site (site.go). The second
-// follows the first over a link (link.go), is promoted (promote.go), and is judged in second.go. lists.go lists what Redis
+// follows the first over a link (link.go), is promoted (promote.go), and is judged in second.go. lists.go lists what
+// Redis
 // held at some moments, once the history is over, and queries.go queries it. An observer.Observer checks what must hold
 // after each effect, clocks.go what lapse has to say of a wrong clock, and verdict.go what must hold at the end. run.go
 // runs a plan until the world has come to rest.

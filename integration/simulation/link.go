@@ -130,7 +130,8 @@ func (w *World) crosses(c *conn, command natsmodel.Command) bool {
 
 // answersAcross carries the answer of a process in one region to one in the other that waits for it.
 func (w *World) answersAcross(from *site, command natsmodel.Command) {
-	if w.second == nil || !strings.HasPrefix(command.Subject, "_INBOX.") || strings.HasPrefix(command.Subject, "_INBOX.simulation") {
+	if w.second == nil || !strings.HasPrefix(command.Subject, "_INBOX.") ||
+		strings.HasPrefix(command.Subject, "_INBOX.simulation") {
 		return
 	}
 	l, to := &w.second.link, &w.second.site

@@ -57,12 +57,14 @@ func checkLists(moments []held) error {
 	return nil
 }
 
-// copyTo copies what a reader may read, and returns the collections with documents. It copies nothing if a reader may not
+// copyTo copies what a reader may read, and returns the collections with documents. It copies nothing if a reader may
+// not
 // read.
 func copyTo(to *store.Shard, model *redismodel.Server) (names []string, copied bool, err error) {
 	ctx := context.Background()
 	state, err := model.Load(ctx)
-	if err != nil || state.Version == "" || state.Rebuild != 0 || state.Refused || model.Verify(ctx, state.Version, state.Collections) != nil {
+	if err != nil || state.Version == "" || state.Rebuild != 0 || state.Refused ||
+		model.Verify(ctx, state.Version, state.Collections) != nil {
 		return nil, false, nil //nolint:nilerr // a reader gets an error too
 	}
 	if err := to.Take(ctx, store.State{Log: state.Log, Watermark: state.Watermark}, state.Version, 0); err != nil {
@@ -159,7 +161,8 @@ func (l lists) compare(opts sink.ListOptions, want []redismodel.Document) error 
 		slices.Sort(wanted)
 	}
 	if !slices.Equal(got, wanted) {
-		return fmt.Errorf("a list of %s, order %q, has %s, and single reads find %s", l.collection, opts.Order, got, wanted)
+		return fmt.Errorf("a list of %s, order %q, has %s, and single reads find %s", l.collection, opts.Order, got,
+			wanted)
 	}
 	return nil
 }

@@ -96,7 +96,10 @@ func (o objects) Names(ctx context.Context) ([]string, error) {
 }
 
 func (o objects) Remove(ctx context.Context, tokens string) error {
-	_, err := request(ctx, o, "remove "+tokens, func() (struct{}, error) { return struct{}{}, o.process.site.objects.Remove(ctx, tokens) })
+	_, err := request(ctx, o, "remove "+tokens, func() (struct{}, error) {
+		return struct{}{},
+			o.process.site.objects.Remove(ctx, tokens)
+	})
 	return err
 }
 

@@ -15,7 +15,8 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-const reconnectAfter, runAgain = 50 * time.Millisecond, time.Second // the latter as lapse serve does after an error that is not final
+// the latter as lapse serve does after an error that is not final
+const reconnectAfter, runAgain = 50 * time.Millisecond, time.Second
 
 // process is one lapse process from its start to its end, with a connection of its own.
 type process struct {
@@ -59,7 +60,8 @@ func (w *World) startAt(s *site, name string, owns bool) *process {
 
 func (w *World) startAs(s *site, name string, owns bool, run func(*process, context.Context) error) *process {
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &process{world: w, site: s, name: name, stop: cancel, dead: make(chan struct{}), owns: owns, changed: make(chan struct{})}
+	p := &process{world: w, site: s, name: name, stop: cancel, dead: make(chan struct{}), owns: owns,
+		changed: make(chan struct{})}
 	w.running.Go(func() {
 		defer cancel()
 		err := run(p, ctx)
@@ -77,7 +79,8 @@ func (w *World) startAs(s *site, name string, owns bool, run func(*process, cont
 // run is the life of the process.
 func (p *process) run(ctx context.Context) error {
 	nc, err := nats.Connect("nats://127.0.0.1", nats.SetCustomDialer(p), nats.MaxReconnects(-1),
-		nats.RetryOnFailedConnect(true), nats.ReconnectWait(reconnectAfter), nats.ReconnectJitter(0, 0), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		nats.RetryOnFailedConnect(true), nats.ReconnectWait(reconnectAfter), nats.ReconnectJitter(0, 0),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
 		return err
 	}
@@ -86,7 +89,11 @@ func (p *process) run(ctx context.Context) error {
 	p.nc = nc
 	p.mu.Unlock()
 	w := p.world
-	proc, err := processor.NewWith(nc, remote{p, p.site.redis}, processor.Options{OpenCollections: true, Follow: p.follows(), Prefix: wire.DefaultPrefix, Objects: objects{p}, Replicas: w.plan.Replicas, DuplicateWindow: &w.plan.Window, SyncInterval: &w.plan.Sync, ReadAhead: w.plan.ReadAhead, Logger: w.trace.Logger(p.name)})
+	proc,
+		err := processor.NewWith(nc, remote{p, p.site.redis},
+		processor.Options{OpenCollections: true, Follow: p.follows(), Prefix: wire.DefaultPrefix, Objects: objects{p},
+			Replicas: w.plan.Replicas, DuplicateWindow: &w.plan.Window, SyncInterval: &w.plan.Sync,
+			ReadAhead: w.plan.ReadAhead, Logger: w.trace.Logger(p.name)})
 	if err != nil {
 		return err
 	}

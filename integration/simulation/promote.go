@@ -40,16 +40,19 @@ func (w *World) promote(s plan.Step) {
 	}
 	far.operator = w.startAs(&far.site, "operator", true, func(p *process, ctx context.Context) error {
 		nc, err := nats.Connect("nats://127.0.0.1", nats.SetCustomDialer(p), nats.MaxReconnects(-1),
-			nats.RetryOnFailedConnect(true), nats.ReconnectWait(reconnectAfter), nats.ReconnectJitter(0, 0), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+			nats.RetryOnFailedConnect(true), nats.ReconnectWait(reconnectAfter), nats.ReconnectJitter(0, 0),
+			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 		if err != nil {
 			return err
 		}
 		defer nc.Close()
 		for ctx.Err() == nil {
 			asking, cancel := context.WithTimeout(ctx, promoteFor)
-			_, err = processor.Promote(asking, nc, prefix, processor.PromoteOptions{By: "operator", Drain: how == handsOver, Force: how == isForced})
+			_, err = processor.Promote(asking, nc, prefix, processor.PromoteOptions{By: "operator",
+				Drain: how == handsOver, Force: how == isForced})
 			cancel()
-			if how == handsOver && err != nil && (strings.Contains(err.Error(), "another log than") || strings.Contains(err.Error(), "has lost its end")) {
+			if how == handsOver && err != nil && (strings.Contains(err.Error(), "another log than") ||
+				strings.Contains(err.Error(), "has lost its end")) {
 				how = isForced // the first region has lost meanwhile what it was to hand over: a person decides
 			}
 			w.trace.Logger(p.name).Info("promotion", "error", err)

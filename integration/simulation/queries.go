@@ -46,7 +46,8 @@ const orderNone = "none"
 // ask begins a query.
 func (w *World) ask(s plan.Step) {
 	limit, more, _ := strings.Cut(s.Args[1], "+")
-	q := &query{Step: s, collection: s.Args[0], count: more == "count", scan: more == "scan", pace: s.Duration(2), order: s.Args[3]}
+	q := &query{Step: s, collection: s.Args[0], count: more == "count", scan: more == "scan", pace: s.Duration(2),
+		order: s.Args[3]}
 	if q.order == orderNone {
 		q.order = ""
 	}
@@ -63,7 +64,8 @@ func (q *query) keep(w *World, at *site) {
 	}
 }
 
-// checkQueries asks the queries of a history with the real Reader, each page of what Redis held when the page was asked for.
+// checkQueries asks the queries of a history with the real Reader, each page of what Redis held when the page was
+// asked for.
 // It counts those with an answer to all pages, and the others.
 func checkQueries(queries []*query, counts map[string]int) error {
 	if len(queries) == 0 {
@@ -285,9 +287,11 @@ func (a *answers) add(model *redismodel.Server, page sink.QueryPage) error {
 		want, matches := m.matching[d.ID]
 		switch {
 		case !matches:
-			return fmt.Errorf("%s/%s is not one of the %d live documents for which the conditions hold", d.ID, d.Etag, len(m.matching))
+			return fmt.Errorf("%s/%s is not one of the %d live documents for which the conditions hold", d.ID, d.Etag,
+				len(m.matching))
 		case wire.Etag(want.Header.Etag) != d.Etag || want.Body != string(d.Body):
-			return fmt.Errorf("%s/%s is %s, and a single read finds %d: %s", d.ID, d.Etag, d.Body, want.Header.Etag, want.Body)
+			return fmt.Errorf("%s/%s is %s, and a single read finds %d: %s", d.ID, d.Etag, d.Body, want.Header.Etag,
+				want.Body)
 		case seen[d.ID]:
 			return fmt.Errorf("%s is there twice", d.ID)
 		}
@@ -317,7 +321,8 @@ func (a *answers) refused(model *redismodel.Server, err error) error {
 	return fmt.Errorf("page %d: %w", len(a.pages), err)
 }
 
-// complete checks all pages together: a document that was there at each of them, and has not changed, was returned once.
+// complete checks all pages together: a document that was there at each of them, and has not changed, was returned
+// once.
 func (a *answers) complete() error {
 	var always int64
 	ever := map[string]bool{}
@@ -326,7 +331,8 @@ func (a *answers) complete() error {
 			continue
 		}
 		if always++; !a.query.count && a.got[id] != 1 {
-			return fmt.Errorf("%s is returned %d times in %d pages, and it was there all the time", id, a.got[id], len(a.pages))
+			return fmt.Errorf("%s is returned %d times in %d pages, and it was there all the time", id, a.got[id],
+				len(a.pages))
 		}
 	}
 	for _, m := range a.pages {
@@ -335,7 +341,8 @@ func (a *answers) complete() error {
 		}
 	}
 	if still := len(a.moments) == 1; a.query.count && (a.count < always || still && a.count > int64(len(ever))) {
-		return fmt.Errorf("%d documents are counted, and there were %d all the time and %d in all", a.count, always, len(ever))
+		return fmt.Errorf("%d documents are counted, and there were %d all the time and %d in all", a.count, always,
+			len(ever))
 	}
 	return nil
 }
@@ -353,7 +360,8 @@ func (a *answers) unchanged(id string) bool {
 	return true
 }
 
-// copyEntries adds the entries of the property indexes to what is copied, and how far they are made. Entries that are lost
+// copyEntries adds the entries of the property indexes to what is copied, and how far they are made. Entries that are
+// lost
 // are others there, for loseEntries.
 func copyEntries(all []store.CollectionChanges, model *redismodel.Server) {
 	state, _ := model.State()

@@ -119,14 +119,22 @@ func (r remote) Clear(ctx context.Context, version string, next store.State, reb
 }
 
 func (r remote) ReadDocuments(ctx context.Context, version string, wants []store.Want) ([][]*store.Stored, error) {
-	return ask(ctx, r.process, "read", func() ([][]*store.Stored, error) { return r.redis.ReadDocuments(ctx, version, wants) })
+	return ask(ctx, r.process, "read", func() ([][]*store.Stored,
+		error) {
+		return r.redis.ReadDocuments(ctx, version, wants)
+	})
 }
 
-func (r remote) Due(ctx context.Context, version string, cuts []store.Cut, limit, bytes int, whole bool) ([]store.Due, error) {
-	return find(ctx, r, "due", func() ([]store.Due, error) { return r.redis.Due(ctx, version, cuts, limit, bytes, whole) })
+func (r remote) Due(ctx context.Context, version string, cuts []store.Cut, limit, bytes int, whole bool) ([]store.Due,
+	error) {
+	return find(ctx, r, "due", func() ([]store.Due, error) {
+		return r.redis.Due(ctx, version, cuts, limit, bytes,
+			whole)
+	})
 }
 
-func (r remote) Between(ctx context.Context, version, collection string, slices []store.Slice, limit, bytes int) ([]store.Found, error) {
+func (r remote) Between(ctx context.Context, version, collection string, slices []store.Slice, limit,
+	bytes int) ([]store.Found, error) {
 	if most := r.process.world.plan.Found; most > 0 {
 		limit = min(limit, most)
 	}
@@ -148,7 +156,8 @@ func find[T any](ctx context.Context, r remote, what string, do func() ([]T, err
 	return found, err
 }
 
-func (r remote) Copy(ctx context.Context, version string, collections []string, at store.CopyPlace, documents, bytes int) (store.Copied, error) {
+func (r remote) Copy(ctx context.Context, version string, collections []string, at store.CopyPlace, documents,
+	bytes int) (store.Copied, error) {
 	return ask(ctx, r.process, "copy", func() (store.Copied, error) {
 		return r.redis.Copy(ctx, version, collections, at, documents, bytes)
 	})
@@ -173,7 +182,8 @@ func (r remote) Count(ctx context.Context, version string, collections []string)
 }
 
 // Commit gives the model copies: the owner goes on with its changes when it waits no more.
-func (r remote) Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange, changes []store.CollectionChanges) error {
+func (r remote) Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange,
+	changes []store.CollectionChanges) error {
 	there := append([]store.CollectionChanges(nil), changes...)
 	err := tell(ctx, r.process, "commit", func() error {
 		o := r.process.site.observer

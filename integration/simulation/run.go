@@ -108,5 +108,6 @@ func run(p *plan.Plan, o Options) Result {
 	w.observer.Faults()["pause"] = stood
 	took := time.Since(w.trace.Began)
 	w.end()
-	return Result{Broken: w.broken(), Messages: w.observer.Messages(), Events: happened, Took: took, Faults: w.observer.Faults(), redialled: w.inbox.redialled, lists: w.lists, queries: w.queries}
+	return Result{Broken: w.broken(), Messages: w.observer.Messages(), Events: happened, Took: took,
+		Faults: w.observer.Faults(), redialled: w.inbox.redialled, lists: w.lists, queries: w.queries}
 }

@@ -20,7 +20,8 @@ func (w *World) secondRests() bool {
 		return false
 	}
 	o, proc := far.observer, far.host.processor()
-	if proc == nil || proc.Ready() != nil || o.Owes() || o.Incomplete() != nil || o.Unreadable() != nil || w.lacks(observer.Log) || w.lacks(observer.Events) {
+	if proc == nil || proc.Ready() != nil || o.Owes() || o.Incomplete() != nil || o.Unreadable() != nil ||
+		w.lacks(observer.Log) || w.lacks(observer.Events) {
 		return false
 	}
 	if far.promoted && (len(o.Compare(wire.Time(time.Now().UnixMilli()))) > 0) {

@@ -42,7 +42,8 @@ func TestMain(m *testing.M) {
 }
 
 // TestSeeds runs histories, and fails with the shrunk plan of the first that breaks a rule. Without flags
-// it begins with seed 1, so that a change fails for what it has changed. Each core runs a process of its own: what the client library shares between
+// it begins with seed 1, so that a change fails for what it has changed. Each core runs a process of its own: what the
+// client library shares between
 // connections must not leave a history.
 func TestSeeds(t *testing.T) {
 	first := *from
@@ -57,7 +58,8 @@ func TestSeeds(t *testing.T) {
 	} else {
 		all = inProcesses(t, first, &broken)
 	}
-	t.Logf("%d histories from seed %d, %.0f a second, %s", all.Histories, first, float64(all.Histories)/time.Since(began).Seconds(), all)
+	t.Logf("%d histories from seed %d, %.0f a second, %s", all.Histories, first,
+		float64(all.Histories)/time.Since(began).Seconds(), all)
 	if all.Histories == 0 {
 		t.Error("no history was run")
 	}
@@ -79,7 +81,8 @@ func histories(t *testing.T, first uint64, until time.Time, broken *[]string) (a
 			return all
 		}
 		// Time does not pass while a goroutine works.
-		endless := time.AfterFunc(time.Minute, func() { panic(fmt.Sprintf(": seed %d failed: H10: lapse works without end", seed)) })
+		endless := time.AfterFunc(time.Minute,
+			func() { panic(fmt.Sprintf(": seed %d failed: H10: lapse works without end", seed)) })
 		r := simulation.Run(t, plan.Generate(seed), simulation.Options{})
 		endless.Stop()
 		all.add(r)
@@ -99,7 +102,9 @@ func inProcesses(t *testing.T, first uint64, broken *[]string) (all counts) {
 	all.Faults, all.With = map[string]int{}, map[string]int{}
 	for i := range *workers {
 		group.Go(func() {
-			some := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestSeeds$", "-test.v", "-workers=1", fmt.Sprint("-step=", *workers), fmt.Sprint("-from=", first+uint64(i)), fmt.Sprint("-seeds=", max(0, *seeds-i)), fmt.Sprint("-for=", *limit))
+			some := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestSeeds$", "-test.v", "-workers=1",
+				fmt.Sprint("-step=", *workers), fmt.Sprint("-from=", first+uint64(i)),
+				fmt.Sprint("-seeds=", max(0, *seeds-i)), fmt.Sprint("-for=", *limit))
 			out, err := some.CombinedOutput()
 			mu.Lock()
 			defer mu.Unlock()
@@ -147,7 +152,8 @@ func shrink(t *testing.T, seed uint64) {
 	if r.Faults["pause"] > 0 {
 		command = ".ci/simulate"
 	}
-	t.Errorf("the shortest plan that breaks it is in %s (%s -run TestReplay -v -plan %s):\n%s", file, command, file, text)
+	t.Errorf("the shortest plan that breaks it is in %s (%s -run TestReplay -v -plan %s):\n%s", file, command, file,
+		text)
 }
 
 // counts count what happened in histories.
@@ -219,7 +225,8 @@ func TestSameTwice(t *testing.T) {
 		}
 		if same < max(len(a), len(b)) {
 			differ++
-			t.Logf("seed %d: the runs have %d and %d lines, and differ after these:\n%s", seed, len(a), len(b), strings.Join(a[max(0, same-5):same], "\n"))
+			t.Logf("seed %d: the runs have %d and %d lines, and differ after these:\n%s", seed, len(a), len(b),
+				strings.Join(a[max(0, same-5):same], "\n"))
 		}
 	}
 	if differ > most {

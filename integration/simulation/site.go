@@ -35,12 +35,14 @@ type site struct {
 func (w *World) newSite(domain string, first *site) site {
 	p := w.plan
 	s := site{
-		nats:  natsmodel.New(natsmodel.Options{Now: w.natsClock, Steady: time.Now, Replicas: p.Replicas, Domain: domain}),
+		nats: natsmodel.New(natsmodel.Options{Now: w.natsClock, Steady: time.Now, Replicas: p.Replicas,
+			Domain: domain}),
 		redis: redismodel.New(redismodel.Options{Now: w.redisClock}),
 	}
 	// The lease of a process is no part of the simulation. The bucket has the regions that follow.
 	members := wire.DefaultPrefix.MembersBucket()
-	if err := s.nats.CreateStream(jetstream.StreamConfig{Name: "KV_" + members, Subjects: []string{"$KV." + members + ".>"}}); err != nil {
+	if err := s.nats.CreateStream(jetstream.StreamConfig{Name: "KV_" + members,
+		Subjects: []string{"$KV." + members + ".>"}}); err != nil {
 		panic(err)
 	}
 	s.greeting = slices.Clip(s.nats.Connect().Greeting())
@@ -79,12 +81,14 @@ func (w *World) follow() {
 // answer is the life of a process that applies no shard, and answers other regions.
 func (p *process) answer(ctx context.Context) error {
 	nc, err := nats.Connect("nats://127.0.0.1", nats.SetCustomDialer(p), nats.MaxReconnects(-1),
-		nats.RetryOnFailedConnect(true), nats.ReconnectWait(reconnectAfter), nats.ReconnectJitter(0, 0), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		nats.RetryOnFailedConnect(true), nats.ReconnectWait(reconnectAfter), nats.ReconnectJitter(0, 0),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	return processor.AnswerRegions(ctx, nc, processor.Options{Prefix: wire.DefaultPrefix, Logger: p.world.trace.Logger(p.name)})
+	return processor.AnswerRegions(ctx, nc, processor.Options{Prefix: wire.DefaultPrefix,
+		Logger: p.world.trace.Logger(p.name)})
 }
 
 const followAfter = 100 * time.Millisecond

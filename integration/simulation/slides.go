@@ -30,7 +30,8 @@ func (w *World) get(s plan.Step) {
 	w.observer.Slides(collection, id, etag)
 	w.queue.Add(transit.Later(over(s, 3), p.stands), func() {
 		if nc := p.connection(); nc != nil && !p.isDead() {
-			sliding := service.Sliding{Reader: was{Document: sink.Document{ID: id, Etag: etag, ExpiresAt: found.ExpiresAt, Slides: true}}, NATS: nc, Prefix: prefix}
+			sliding := service.Sliding{Reader: was{Document: sink.Document{ID: id, Etag: etag,
+				ExpiresAt: found.ExpiresAt, Slides: true}}, NATS: nc, Prefix: prefix}
 			_, _ = sliding.Get(context.Background(), collection, id)
 		}
 	})

@@ -105,7 +105,10 @@ func (w *World) breakNATS(s plan.Step) {
 		w.queue.Add(over(s, 1), func() { w.nats.Lag = 0 })
 	case "nats-mute":
 		over := over(s, 0)
-		w.nats.Mute = func(subject string) bool { return !strings.HasPrefix(subject, "$JS.") && time.Now().Before(over) }
+		w.nats.Mute = func(subject string) bool {
+			return !strings.HasPrefix(subject, "$JS.") &&
+				time.Now().Before(over)
+		}
 	case "nats-clock":
 		w.clocks.nats = s.Duration(0)
 	case "nats-away":
@@ -205,7 +208,8 @@ const ageOut = time.Minute
 // loseEnds puts streams back to an instant, each to its own.
 func (w *World) loseEnds(s plan.Step) {
 	lost := s.Lost()
-	for stream, name := range map[string]string{"log": observer.Log, "events": observer.Events, "checkpoints": observer.Checkpoints} {
+	for stream, name := range map[string]string{"log": observer.Log, "events": observer.Events,
+		"checkpoints": observer.Checkpoints} {
 		if _, ok := lost[stream]; ok {
 			w.lost[name] = time.Now()
 		}

@@ -45,7 +45,8 @@ func (w *World) firstRests() bool {
 		return true
 	}
 	proc := w.hosts[0].processor()
-	if proc == nil || proc.Ready() != nil || w.observer.Owes() || w.observer.Incomplete() != nil || w.observer.Unreadable() != nil {
+	if proc == nil || proc.Ready() != nil || w.observer.Owes() || w.observer.Incomplete() != nil ||
+		w.observer.Unreadable() != nil {
 		return false
 	}
 	d := w.observer.Compare(wire.Time(time.Now().UnixMilli()))

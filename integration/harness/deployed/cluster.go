@@ -61,14 +61,16 @@ func (d *Deployment) startNodes(n int) {
 	for i := range n {
 		port, bus := harness.FreePort(d.t), harness.FreePort(d.t)
 		d.Buses = append(d.Buses, bus)
-		d.Nodes = append(d.Nodes, harness.CustomRedis(d.t, harness.Custom{Name: fmt.Sprintf("redis-%d", i+1), Port: port, Args: []string{
-			filepath.Join(dir, "cluster.conf"), "--cluster-announce-hostname", "localhost", "--bind", "127.0.0.1",
-			"--tls-port", strconv.Itoa(port), "--cluster-port", strconv.Itoa(bus), "--dir", d.t.TempDir(),
-		}}))
+		d.Nodes = append(d.Nodes, harness.CustomRedis(d.t, harness.Custom{Name: fmt.Sprintf("redis-%d", i+1),
+			Port: port, Args: []string{
+				filepath.Join(dir, "cluster.conf"), "--cluster-announce-hostname", "localhost", "--bind", "127.0.0.1",
+				"--tls-port", strconv.Itoa(port), "--cluster-port", strconv.Itoa(bus), "--dir", d.t.TempDir(),
+			}}))
 		command = append(command, harness.Address(port))
 	}
 	for _, node := range d.Nodes {
-		harness.Until(d.t, harness.Limit, "a node of Redis answers", func(ctx context.Context) error { return d.OperatorOf(node).Ping(ctx).Err() })
+		harness.Until(d.t, harness.Limit, "a node of Redis answers",
+			func(ctx context.Context) error { return d.OperatorOf(node).Ping(ctx).Err() })
 	}
 	ctx, cancel := context.WithTimeout(d.t.Context(), harness.Limit)
 	defer cancel()
@@ -76,13 +78,15 @@ func (d *Deployment) startNodes(n int) {
 		d.t.Fatalf("%v: %v\n%s", command, err, out)
 	}
 	for _, node := range d.Nodes {
-		harness.Until(d.t, harness.Limit, "each node is a master with slots, or has what its master has", func(ctx context.Context) error {
-			text, err := d.OperatorOf(node).Info(ctx, "replication").Result()
-			if err == nil && !strings.Contains(text, "connected_slaves:1") && !strings.Contains(text, "master_link_status:up") {
-				err = errors.New(text)
-			}
-			return err
-		})
+		harness.Until(d.t, harness.Limit, "each node is a master with slots, or has what its master has",
+			func(ctx context.Context) error {
+				text, err := d.OperatorOf(node).Info(ctx, "replication").Result()
+				if err == nil && !strings.Contains(text, "connected_slaves:1") &&
+					!strings.Contains(text, "master_link_status:up") {
+					err = errors.New(text)
+				}
+				return err
+			})
 	}
 }
 

@@ -50,7 +50,8 @@ func Start(t testing.TB) *Deployment {
 // New makes the secrets, and starts no server.
 func New(t testing.TB) *Deployment {
 	t.Helper()
-	d := &Deployment{t: t, Dir: filepath.Join(t.TempDir(), "secrets"), conf: filepath.Join(harness.DeployDir(t), "nats")}
+	d := &Deployment{t: t, Dir: filepath.Join(t.TempDir(), "secrets"),
+		conf: filepath.Join(harness.DeployDir(t), "nats")}
 	d.makeSecrets()
 	return d
 }
@@ -101,7 +102,8 @@ func (d *Deployment) Operator() *redis.Client { return d.OperatorOf(d.Redis) }
 // OperatorOf does the same on one node of a cluster.
 func (d *Deployment) OperatorOf(server *harness.Redis) *redis.Client {
 	d.t.Helper()
-	login := credentials.Redis{User: "operator", PasswordFile: d.Path("redis-operator.password"), CA: d.Path("ca.crt"), Cert: d.Path("operator.crt"), Key: d.Path("operator.key")}
+	login := credentials.Redis{User: "operator", PasswordFile: d.Path("redis-operator.password"), CA: d.Path("ca.crt"),
+		Cert: d.Path("operator.crt"), Key: d.Path("operator.key")}
 	if d.Redis == nil {
 		login.CA, login.Cert, login.Key = d.Path("redis-ca.crt"), "", ""
 	}
@@ -142,8 +144,10 @@ func (d *Deployment) Secret(name string) string {
 func (d *Deployment) natsEnv(name, store string) []string {
 	d.t.Helper()
 	env := []string{
-		"NATS_NAME=" + name, "NATS_STORE=" + store, "NATS_CA=" + d.Path("ca.crt"), "NATS_CERT=" + d.Path(name+".crt"), "NATS_KEY=" + d.Path(name+".key"),
-		"NATS_ROUTES_CA=" + d.Path("routes-ca.crt"), "NATS_ROUTES_CERT=" + d.Path(name+"-routes.crt"), "NATS_ROUTES_KEY=" + d.Path(name+"-routes.key"),
+		"NATS_NAME=" + name, "NATS_STORE=" + store, "NATS_CA=" + d.Path("ca.crt"), "NATS_CERT=" + d.Path(name+".crt"),
+		"NATS_KEY=" + d.Path(name+".key"),
+		"NATS_ROUTES_CA=" + d.Path("routes-ca.crt"), "NATS_ROUTES_CERT=" + d.Path(name+"-routes.crt"),
+		"NATS_ROUTES_KEY=" + d.Path(name+"-routes.key"),
 	}
 	if d.region == "b" {
 		env = append(env, "NATS_NAME=b-"+name, "NATS_LEAF_URLS="+d.leafURLs())
@@ -163,9 +167,11 @@ func (d *Deployment) startNATS(servers int) {
 	for i, route := range d.Routes {
 		name, port, store := fmt.Sprintf("nats-%d", i+1), harness.FreePort(d.t), d.t.TempDir()
 		n := harness.CustomNATS(d.t, harness.Custom{
-			Name: name, Port: port, Env: d.natsEnv(name, store), Login: d.options("operator"), Forbidden: []string{"Failed to reload"},
+			Name: name, Port: port, Env: d.natsEnv(name, store), Login: d.options("operator"),
+			Forbidden: []string{"Failed to reload"},
 			Args: []string{
-				"-c", d.placed(route), "-a", "127.0.0.1", "-p", strconv.Itoa(port), "-m", strconv.Itoa(harness.FreePort(d.t)),
+				"-c", d.placed(route), "-a", "127.0.0.1", "-p", strconv.Itoa(port), "-m",
+				strconv.Itoa(harness.FreePort(d.t)),
 			},
 		})
 		n.Launch()
@@ -205,11 +211,14 @@ func (d *Deployment) startRedis() {
 	d.t.Helper()
 	port := harness.FreePort(d.t)
 	d.Redis = harness.CustomRedis(d.t, harness.Custom{Name: "redis-server", Port: port, Args: []string{
-		filepath.Join(harness.DeployDir(d.t), "redis", "redis.conf"), "--bind", "127.0.0.1", "--tls-port", strconv.Itoa(port), "--dir", d.t.TempDir(),
-		"--tls-ca-cert-file", d.Path("ca.crt"), "--tls-cert-file", d.Path("redis.crt"), "--tls-key-file", d.Path("redis.key"),
+		filepath.Join(harness.DeployDir(d.t), "redis", "redis.conf"), "--bind", "127.0.0.1", "--tls-port",
+		strconv.Itoa(port), "--dir", d.t.TempDir(),
+		"--tls-ca-cert-file", d.Path("ca.crt"), "--tls-cert-file", d.Path("redis.crt"), "--tls-key-file",
+		d.Path("redis.key"),
 		"--aclfile", d.Path("users.acl"),
 	}})
-	harness.Until(d.t, harness.Limit, "redis-server is ready", func(ctx context.Context) error { return d.Operator().Ping(ctx).Err() })
+	harness.Until(d.t, harness.Limit, "redis-server is ready",
+		func(ctx context.Context) error { return d.Operator().Ping(ctx).Err() })
 }
 
 // Login is how a user connects to NATS.
@@ -232,12 +241,15 @@ func (d *Deployment) URLs() string {
 // Prepare makes `lapse serve` for these servers, and does not start it.
 func (d *Deployment) Prepare(flags ...string) *harness.Lapse {
 	d.t.Helper()
-	l := harness.PrepareLapse(d.t, append([]string{"--replicas", strconv.Itoa(len(d.NATS)), "--shards", strconv.Itoa(max(d.shards, 1))}, flags...)...)
-	l.Env = append(d.env("lapse"), "LAPSE_NATS="+d.URLs(), "LAPSE_READERS=READERS,FORWARD", "LAPSE_REDIS="+d.redisURLs(), "LAPSE_REDIS_USER=lapse", "LAPSE_REDIS_PASSWORD_FILE="+d.Path("redis-lapse.password"))
+	l := harness.PrepareLapse(d.t, append([]string{"--replicas", strconv.Itoa(len(d.NATS)), "--shards",
+		strconv.Itoa(max(d.shards, 1))}, flags...)...)
+	l.Env = append(d.env("lapse"), "LAPSE_NATS="+d.URLs(), "LAPSE_READERS=READERS,FORWARD", "LAPSE_REDIS="+
+		d.redisURLs(), "LAPSE_REDIS_USER=lapse", "LAPSE_REDIS_PASSWORD_FILE="+d.Path("redis-lapse.password"))
 	if d.Redis == nil {
 		l.Env = append(l.Env, "LAPSE_REDIS_CA="+d.Path("redis-ca.crt"))
 	} else {
-		l.Env = append(l.Env, "LAPSE_REDIS_CA="+d.Path("ca.crt"), "LAPSE_REDIS_CERT="+d.Path("lapse.crt"), "LAPSE_REDIS_KEY="+d.Path("lapse.key"))
+		l.Env = append(l.Env, "LAPSE_REDIS_CA="+d.Path("ca.crt"), "LAPSE_REDIS_CERT="+d.Path("lapse.crt"),
+			"LAPSE_REDIS_KEY="+d.Path("lapse.key"))
 	}
 	return l
 }
@@ -246,7 +258,8 @@ func (d *Deployment) Prepare(flags ...string) *harness.Lapse {
 func (d *Deployment) env(user string) []string {
 	l := d.Login(user)
 	return []string{
-		"LAPSE_NATS_USER=" + l.User, "LAPSE_NATS_PASSWORD_FILE=" + l.PasswordFile, "LAPSE_NATS_INBOX_PREFIX=" + l.InboxPrefix,
+		"LAPSE_NATS_USER=" + l.User, "LAPSE_NATS_PASSWORD_FILE=" + l.PasswordFile, "LAPSE_NATS_INBOX_PREFIX=" +
+			l.InboxPrefix,
 		"LAPSE_NATS_CA=" + l.CA, "LAPSE_NATS_CERT=" + l.Cert, "LAPSE_NATS_KEY=" + l.Key,
 	}
 }

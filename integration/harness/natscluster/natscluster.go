@@ -51,8 +51,10 @@ func StartNamed(t testing.TB, cluster string, servers int, more func(server int)
 		c.proxies = append(c.proxies, proxies)
 		name := fmt.Sprintf("%s-%d", cluster, i+1)
 		// Nobody listens where the server says that it does: the others know their own ways to it.
-		c.Servers = append(c.Servers, harness.PrepareNATS(t, name, fmt.Sprintf("server_name: %q\ncluster { name: %q, listen: %q, advertise: \"127.0.0.1:1\", routes: [%s] }\n%s",
-			name, cluster, listens[i], strings.Join(routes, ", "), more(i))))
+		c.Servers = append(c.Servers, harness.PrepareNATS(t, name,
+			fmt.Sprintf("server_name: %q\ncluster { name: %q, listen: %q, advertise: \"127.0.0.1:1\", routes: [%s] "+
+				"}\n%s",
+				name, cluster, listens[i], strings.Join(routes, ", "), more(i))))
 	}
 	for _, n := range c.Servers {
 		n.Launch()

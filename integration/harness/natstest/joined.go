@@ -18,9 +18,12 @@ import (
 func StartJoined(t testing.TB) (a, b string, link *proxy.Proxy) {
 	t.Helper()
 	leaf := freeport.Address(freeport.Take(t))
-	a = Start(t, Options{JetStream: "domain: a", Config: fmt.Sprintf("server_name: a\nleafnodes { listen: %q, no_advertise: true }\n", leaf)})
+	a = Start(t, Options{JetStream: "domain: a",
+		Config: fmt.Sprintf("server_name: a\nleafnodes { listen: %q, no_advertise: true }\n", leaf)})
 	link = proxy.New(t, leaf)
-	b = Start(t, Options{JetStream: "domain: b", Config: fmt.Sprintf("server_name: b\nleafnodes { reconnect: \"1s\", remotes: [{ urls: [%q] }] }\n", "nats-leaf://"+link.Address())})
+	b = Start(t, Options{JetStream: "domain: b",
+		Config: fmt.Sprintf("server_name: b\nleafnodes { reconnect: \"1s\", remotes: [{ urls: [%q] }] }\n",
+			"nats-leaf://"+link.Address())})
 	nc, err := nats.Connect(b, Patient)
 	if err != nil {
 		t.Fatal(err)

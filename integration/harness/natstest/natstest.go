@@ -73,7 +73,8 @@ func StartCluster(t testing.TB, servers int) (addresses []string) {
 	}
 	all := make([]*process, servers)
 	for i := range all {
-		all[i] = start(t, Options{Config: fmt.Sprintf("server_name: nats-server-%d\ncluster { name: lapse, listen: %q, routes: [%s] }\n",
+		all[i] = start(t, Options{Config: fmt.Sprintf("server_name: nats-server-%d\ncluster { name: lapse, listen: "+
+			"%q, routes: [%s] }\n",
 			i+1, freeport.Address(ports[i]), strings.Join(routes, ", "))})
 	}
 	var monitoring []string
@@ -128,7 +129,8 @@ func start(t testing.TB, opts Options) *process {
 	store := cmp.Or(opts.Store, filepath.Join(p.dir, "store"))
 	keepDirectory(t, store)
 	config := filepath.Join(p.dir, "nats.conf")
-	text := fmt.Sprintf("listen: \"127.0.0.1:-1\"\nhttp: \"127.0.0.1:-1\"\nports_file_dir: %q\njetstream { store_dir: %q\n%s\n}\n%s", p.dir, store, opts.JetStream, opts.Config)
+	text := fmt.Sprintf("listen: \"127.0.0.1:-1\"\nhttp: \"127.0.0.1:-1\"\nports_file_dir: %q\njetstream { "+
+		"store_dir: %q\n%s\n}\n%s", p.dir, store, opts.JetStream, opts.Config)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,8 @@ type Server struct {
 func NewServer(t testing.TB, copied string) *Server {
 	t.Helper()
 	address := freeport.Address(freeport.Take(t))
-	s := &Server{t: t, URL: "nats://" + address, opts: Options{Store: filepath.Join(t.TempDir(), "store"), Config: fmt.Sprintf("listen: %q\n", address)}}
+	s := &Server{t: t, URL: "nats://" + address, opts: Options{Store: filepath.Join(t.TempDir(), "store"),
+		Config: fmt.Sprintf("listen: %q\n", address)}}
 	if copied != "" {
 		PutBack(t, s.opts.Store, copied, ".")
 	}

@@ -57,7 +57,8 @@ func ToServe(t testing.TB) string {
 // race detector.
 func Path(t testing.TB, program string) string {
 	t.Helper()
-	build := map[string]func() (string, error){"nats-server": buildNATS, "lapse": buildLapse, "lapse-race": buildRacy}[program]
+	build := map[string]func() (string, error){"nats-server": buildNATS, "lapse": buildLapse,
+		"lapse-race": buildRacy}[program]
 	path, err := build()
 	if err != nil {
 		t.Fatalf("build %s: %v", program, err)

@@ -67,7 +67,8 @@ func Start(t testing.TB, masters int, replicas bool) *Cluster {
 	for _, node := range c.Nodes {
 		harness.Until(t, harness.Limit, "the cluster serves all slots", func(ctx context.Context) error {
 			text, err := node.c.ClusterInfo(ctx).Result()
-			for _, want := range []string{"cluster_state:ok", fmt.Sprint("cluster_slots_ok:", Slots), fmt.Sprint("cluster_known_nodes:", n)} {
+			for _, want := range []string{"cluster_state:ok", fmt.Sprint("cluster_slots_ok:", Slots),
+				fmt.Sprint("cluster_known_nodes:", n)} {
 				if err == nil && !strings.Contains(text, want) {
 					err = errors.New(text)
 				}

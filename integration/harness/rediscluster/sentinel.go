@@ -62,27 +62,30 @@ sentinel failover-timeout %s 5000
 		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s.Daemons = append(s.Daemons, harness.CustomRedis(t, harness.Custom{Name: fmt.Sprintf("sentinel-%d", i+1), Port: at, Args: []string{config, "--sentinel"}}))
+		s.Daemons = append(s.Daemons, harness.CustomRedis(t,
+			harness.Custom{Name: fmt.Sprintf("sentinel-%d", i+1), Port: at, Args: []string{config, "--sentinel"}}))
 	}
 	for i := range s.Daemons {
 		one := s.Daemon(i)
-		harness.Until(t, harness.Limit, "the Sentinels know each other, and the replica", func(ctx context.Context) error {
-			if err := one.CkQuorum(ctx, MasterName).Err(); err != nil {
+		harness.Until(t, harness.Limit, "the Sentinels know each other, and the replica",
+			func(ctx context.Context) error {
+				if err := one.CkQuorum(ctx, MasterName).Err(); err != nil {
+					return err
+				}
+				m, err := one.Master(ctx, MasterName).Result()
+				if err == nil && (m["num-other-sentinels"] != "2" || m["num-slaves"] != "1") {
+					err = fmt.Errorf("%s other Sentinels, %s replicas", m["num-other-sentinels"], m["num-slaves"])
+				}
 				return err
-			}
-			m, err := one.Master(ctx, MasterName).Result()
-			if err == nil && (m["num-other-sentinels"] != "2" || m["num-slaves"] != "1") {
-				err = fmt.Errorf("%s other Sentinels, %s replicas", m["num-other-sentinels"], m["num-slaves"])
-			}
-			return err
-		})
+			})
 	}
 	return s
 }
 
 // Daemon connects to a Sentinel until the test ends.
 func (s *Sentinels) Daemon(i int) *redis.SentinelClient {
-	client := redis.NewSentinelClient(&redis.Options{Addr: s.Daemons[i].Address(), Password: SentinelPassword, MaxRetries: -1})
+	client := redis.NewSentinelClient(&redis.Options{Addr: s.Daemons[i].Address(), Password: SentinelPassword,
+		MaxRetries: -1})
 	s.t.Cleanup(func() { _ = client.Close() })
 	return client
 }
@@ -98,7 +101,8 @@ func (s *Sentinels) URL() string {
 
 // Options are those of a client of the master.
 func (s *Sentinels) Options() *redis.FailoverOptions {
-	o := &redis.FailoverOptions{MasterName: MasterName, SentinelPassword: SentinelPassword, MaxRetries: -1, ContextTimeoutEnabled: true}
+	o := &redis.FailoverOptions{MasterName: MasterName, SentinelPassword: SentinelPassword, MaxRetries: -1,
+		ContextTimeoutEnabled: true}
 	for _, d := range s.Daemons {
 		o.SentinelAddrs = append(o.SentinelAddrs, d.Address())
 	}

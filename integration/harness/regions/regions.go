@@ -65,7 +65,8 @@ func Start(t testing.TB, o Options) *Regions {
 	})
 	leaf := func(remotes []string) func(int) string {
 		return func(int) string {
-			return fmt.Sprintf("reconnect: \"1s\", remotes: [{ urls: [%s], account: LAPSE }]", strings.Join(remotes, ", "))
+			return fmt.Sprintf("reconnect: \"1s\", remotes: [{ urls: [%s], account: LAPSE }]",
+				strings.Join(remotes, ", "))
 		}
 	}
 	r.B = start(t, "b", o, leaf(remotes))
@@ -84,14 +85,16 @@ func start(t testing.TB, name string, o Options, leafnodes func(int) string) *Re
 		if o.Synced {
 			sync = "always"
 		}
-		return fmt.Sprintf("jetstream { store_dir: store, domain: %s, sync_interval: %q }\nleafnodes { %s }\n", name, sync, leafnodes(i))
+		return fmt.Sprintf("jetstream { store_dir: store, domain: %s, sync_interval: %q }\nleafnodes { %s }\n", name,
+			sync, leafnodes(i))
 	}
 	if o.Servers > 1 {
 		r.Cluster = natscluster.StartNamed(t, "region-"+name, o.Servers, more)
 		r.NATS = r.Cluster.Servers
 		return r
 	}
-	n := harness.PrepareShardedNATS(t, "region-"+name, fmt.Sprintf("server_name: region-%s\n%s", name, more(0)), o.Shards)
+	n := harness.PrepareShardedNATS(t, "region-"+name, fmt.Sprintf("server_name: region-%s\n%s", name, more(0)),
+		o.Shards)
 	n.Start()
 	r.NATS = []*harness.NATS{n}
 	return r

@@ -21,10 +21,12 @@ func TestMirrorOfClustersFollows(t *testing.T) { mirrorFollows(t, 3) }
 func mirrorFollows(t *testing.T, servers int) {
 	r := Start(t, Options{Servers: servers})
 	a, b, aFromB := r.A.JetStream(), r.B.JetStream(), r.B.Of(r.A)
-	if _, err := a.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}, Replicas: servers}); err != nil {
+	if _, err := a.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"},
+		Replicas: servers}); err != nil {
 		t.Fatal(err)
 	}
-	mirror := jetstream.StreamConfig{Name: "S", Mirror: &jetstream.StreamSource{Name: "S", Domain: r.A.Name}, Replicas: servers}
+	mirror := jetstream.StreamConfig{Name: "S", Mirror: &jetstream.StreamSource{Name: "S", Domain: r.A.Name},
+		Replicas: servers}
 	if _, err := b.CreateStream(t.Context(), mirror); err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +37,8 @@ func mirrorFollows(t *testing.T, servers int) {
 	harness.Until(t, harness.Limit, "nobody in region b reaches region a", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
-		if _, err := aFromB.Stream(ctx, "none"); !errors.Is(err, jetstream.ErrJetStreamNotEnabled) && !errors.Is(err, nats.ErrNoResponders) {
+		if _, err := aFromB.Stream(ctx, "none"); !errors.Is(err, jetstream.ErrJetStreamNotEnabled) &&
+			!errors.Is(err, nats.ErrNoResponders) {
 			return fmt.Errorf("want no responders, got %v", err)
 		}
 		return nil
@@ -55,7 +58,8 @@ func mirrorFollows(t *testing.T, servers int) {
 	const d = 100 * time.Millisecond
 	r.Link.Delay(d)
 	began := time.Now()
-	if _, err := aFromB.Stream(t.Context(), "none"); !errors.Is(err, jetstream.ErrStreamNotFound) || time.Since(began) < 2*d {
+	if _, err := aFromB.Stream(t.Context(), "none"); !errors.Is(err, jetstream.ErrStreamNotFound) ||
+		time.Since(began) < 2*d {
 		t.Errorf("a request took %v, with a delay of %v each way: %v", time.Since(began), d, err)
 	}
 }

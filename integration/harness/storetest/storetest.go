@@ -68,7 +68,8 @@ func New(t T, s redistest.Server, n int, watermark int64) *Rig {
 func (r *Rig) Open() {
 	r.T.Helper()
 	for p := range r.N {
-		r.Commit(p, []store.ConfigChange{{Collection: wire.CollectionsRule, Config: &store.Config{Open: true, Etag: 1}}})
+		r.Commit(p, []store.ConfigChange{{Collection: wire.CollectionsRule,
+			Config: &store.Config{Open: true, Etag: 1}}})
 	}
 	delete(r.Configs, wire.CollectionsRule)
 }
@@ -123,7 +124,10 @@ func (r *Rig) Commit(p int, configs []store.ConfigChange, changes ...store.Colle
 			r.Docs[c.Collection] = docs
 		}
 		if c.Drop == store.DropAll {
-			maps.DeleteFunc(docs, func(id string, _ store.Stored) bool { return wire.ShardOf(r.N, c.Collection, wire.EscapeID(id)) == p })
+			maps.DeleteFunc(docs, func(id string, _ store.Stored) bool {
+				return wire.ShardOf(r.N, c.Collection,
+					wire.EscapeID(id)) == p
+			})
 		}
 		for _, ch := range c.Changes {
 			switch {
@@ -191,7 +195,8 @@ func (r *Rig) PutMany(collection string, n int, ts int64) {
 	changes := make([]store.Change, n)
 	for i := range changes {
 		id := fmt.Sprintf("doc-%06d", i)
-		changes[i] = r.Change(collection, id, &store.Header{Ts: ts, Etag: uint64(i + 1)}, []byte(`{"n":`+strconv.Itoa(i)+`}`))
+		changes[i] = r.Change(collection, id, &store.Header{Ts: ts, Etag: uint64(i + 1)},
+			[]byte(`{"n":`+strconv.Itoa(i)+`}`))
 	}
 	r.Write(collection, changes...)
 }

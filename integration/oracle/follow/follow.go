@@ -51,7 +51,8 @@ func New(ctx context.Context, js jetstream.JetStream, set oracle.Settings, late 
 	}
 	set.Created = wire.Time(log.CachedInfo().Created.UnixMilli())
 	return &Follower{
-		js: js, prefix: set.Prefix, late: late, model: oracle.NewModel(set), ahead: map[string]bool{}, hashes: map[uint64]uint64{},
+		js: js, prefix: set.Prefix, late: late, model: oracle.NewModel(set), ahead: map[string]bool{},
+		hashes: map[uint64]uint64{},
 	}, nil
 }
 
@@ -77,7 +78,8 @@ func (f *Follower) pair(seq uint64, subject string, body []byte) error {
 	}
 	delete(f.hashes, seq)
 	if other != h.Sum64() {
-		return fmt.Errorf("%w: message %d of the log is not the one that was acknowledged (%s)", ErrFinding, seq, subject)
+		return fmt.Errorf("%w: message %d of the log is not the one that was acknowledged (%s)", ErrFinding, seq,
+			subject)
 	}
 	return nil
 }
@@ -103,7 +105,8 @@ func (f *Follower) Advance(ctx context.Context) error {
 		}
 	}
 	f.forget()
-	diff := slices.DeleteFunc(f.model.CompareEvents(events, 0), func(d oracle.Finding) bool { return d.Kind == oracle.Missing })
+	diff := slices.DeleteFunc(f.model.CompareEvents(events, 0),
+		func(d oracle.Finding) bool { return d.Kind == oracle.Missing })
 	if len(diff) > 0 {
 		return fmt.Errorf("%w: after %d messages of the log:\n%s", ErrFinding, f.model.Seq(), diff)
 	}
@@ -187,7 +190,8 @@ func (f *Follower) settle(events []oracle.Message) error {
 		}
 		return there
 	})
-	f.model.Rejections = slices.DeleteFunc(f.model.Rejections, func(r oracle.Rejection) bool { return rejected[fmt.Sprint(r.Seq)] })
+	f.model.Rejections = slices.DeleteFunc(f.model.Rejections,
+		func(r oracle.Rejection) bool { return rejected[fmt.Sprint(r.Seq)] })
 	f.model.Forget()
 	if len(overdue) > 0 {
 		return fmt.Errorf("%w: %d events are missing: %s", ErrFinding, len(overdue), overdue[0])
@@ -212,7 +216,8 @@ func (f *Follower) Delays() []time.Duration {
 // Open is how many events and rejections are still to come, and how many documents there are
 // by log time.
 func (f *Follower) Open() (outputs, documents int) {
-	return len(f.model.Expiries) + len(f.model.Warnings) + len(f.model.Changes) + len(f.model.Rejections), len(f.model.Live(0))
+	return len(f.model.Expiries) + len(f.model.Warnings) + len(f.model.Changes) + len(f.model.Rejections),
+		len(f.model.Live(0))
 }
 
 // CompareReads compares lists and counts with the model, once the log rests.

@@ -46,7 +46,8 @@ func TestFindings(t *testing.T) {
 				log.Stream():          {"lapse.write.>", "lapse.config.>", log.Tick()},
 				prefix.EventsStream(): {"lapse.expired.>"},
 			} {
-				if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: stream, Subjects: subjects}); err != nil {
+				if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: stream,
+					Subjects: subjects}); err != nil {
 					t.Fatal(err)
 				}
 			}

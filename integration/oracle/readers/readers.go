@@ -50,13 +50,15 @@ func (r reader) Expiring(ctx context.Context, collection string) ([]sink.Documen
 
 func (r reader) list(ctx context.Context, collection string, first int, order wire.Order) ([]sink.Document, error) {
 	return pages(first, func(limit int, continuation string) ([]sink.Document, string, error) {
-		page, err := r.Reader.List(ctx, collection, sink.ListOptions{Limit: limit, Continuation: continuation, Order: order})
+		page, err := r.Reader.List(ctx, collection, sink.ListOptions{Limit: limit, Continuation: continuation,
+			Order: order})
 		return page.Documents, page.Continuation, err
 	})
 }
 
 // pages reads all pages of a list.
-func pages(limit int, read func(limit int, continuation string) ([]sink.Document, string, error)) (all []sink.Document, err error) {
+func pages(limit int, read func(limit int, continuation string) ([]sink.Document, string, error)) (all []sink.Document,
+	err error) {
 	continuation := ""
 	for first := true; first || continuation != ""; first = false {
 		var page []sink.Document
@@ -139,9 +141,13 @@ func (s Service) Expiring(ctx context.Context, collection string) ([]sink.Docume
 func (s Service) list(ctx context.Context, collection string, first int, order wire.Order) ([]sink.Document, error) {
 	return pages(first, func(limit int, continuation string) (page []sink.Document, next string, err error) {
 		var reply wire.ListReply
-		_, err = s.request(ctx, s.prefix.Read("list", collection), wire.ListRequest{Limit: limit, Continuation: continuation, Order: order}, &reply)
+		_, err = s.request(ctx, s.prefix.Read("list", collection),
+			wire.ListRequest{Limit: limit, Continuation: continuation, Order: order}, &reply)
 		for _, d := range reply.Documents {
-			page = append(page, sink.Document{ID: d.ID, Etag: d.Etag, Ts: d.Ts, ExpiresAt: d.ExpiresAt, Target: d.Target, Clock: cmp.Or(d.Clock, d.Ts), Created: d.Created, Deadline: d.Deadline, NotAfter: d.NotAfter, Body: d.Document})
+			page = append(page,
+				sink.Document{ID: d.ID, Etag: d.Etag, Ts: d.Ts, ExpiresAt: d.ExpiresAt, Target: d.Target,
+					Clock: cmp.Or(d.Clock, d.Ts), Created: d.Created, Deadline: d.Deadline, NotAfter: d.NotAfter,
+					Body: d.Document})
 		}
 		return page, reply.Continuation, err
 	})

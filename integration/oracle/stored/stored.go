@@ -81,7 +81,8 @@ func Read(ctx context.Context, js jetstream.JetStream, stream string, from uint6
 		return nil, nil
 	}
 	consumer, err := s.OrderedConsumer(asking, jetstream.OrderedConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(from, state.FirstSeq), MaxResetAttempts: 1,
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(from, state.FirstSeq),
+		MaxResetAttempts:  1,
 		InactiveThreshold: 2 * time.Second, // the streams of lapse limit the number of consumers
 	})
 	if err != nil {

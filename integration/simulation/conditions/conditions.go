@@ -1,4 +1,5 @@
-// Package conditions says which values a document has for an index, and for which of them a condition of a query holds. It
+// Package conditions says which values a document has for an index, and for which of them a condition of a query
+// holds. It
 // shares no code with package entries of lapse: it goes by encoding/json, one value at a time.
 package conditions
 
@@ -206,7 +207,8 @@ func (w Where) Hold(body []byte) bool {
 	return true
 }
 
-// Place is the value at which a document stands in the order of a pointer: the least one for which the condition on that
+// Place is the value at which a document stands in the order of a pointer: the least one for which the condition on
+// that
 // pointer holds, or the greatest.
 func (w Where) Place(body []byte, pointer string, greatest bool) (place Value, ok bool) {
 	c := w[pointer]

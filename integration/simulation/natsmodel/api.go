@@ -111,7 +111,8 @@ func (s *Server) streamRequest(c *Command, verb, name string) {
 	}](c).Details {
 		info := string(st.info(st.seen()))
 		if all := st.deleted(st.seen()); all != nil { // of a new stream it is sequence 0
-			info = numDeleted.ReplaceAllString(info, fmt.Sprintf(`"deleted":%s,"num_deleted":%d`, marshal(all), len(all)))
+			info = numDeleted.ReplaceAllString(info, fmt.Sprintf(`"deleted":%s,"num_deleted":%d`, marshal(all),
+				len(all)))
 		}
 		s.succeed(c, kind, "%s", info)
 	} else if verb == "INFO" {
@@ -186,7 +187,8 @@ func (st *Stream) info(upTo uint64) []byte {
 	}
 	return fmt.Appendf(make([]byte, 0, 1024),
 		`"config":%s,"created":"%s","state":{"messages":%d,"bytes":%d,"first_seq":%d,"first_ts":"%s","last_seq":%d,"last_ts":"%s","num_subjects":%d,"num_deleted":%d,"consumer_count":%d},"ts":"%s"`,
-		st.described, stamp(st.created), len(shown), total, st.first, stamp(firstAt), upTo, stamp(lastAt), len(st.subjects), deleted, len(st.consumers), stamp(st.server.now()))
+		st.described, stamp(st.created), len(shown), total, st.first, stamp(firstAt), upTo, stamp(lastAt),
+		len(st.subjects), deleted, len(st.consumers), stamp(st.server.now()))
 }
 
 func stamp(t time.Time) []byte { return t.UTC().AppendFormat(nil, time.RFC3339Nano) }
@@ -194,7 +196,8 @@ func stamp(t time.Time) []byte { return t.UTC().AppendFormat(nil, time.RFC3339Na
 // complete sets the defaults of a configuration.
 func (s *Server) complete(c *jetstream.StreamConfig) *refusal {
 	c.Replicas = max(c.Replicas, 1)
-	c.MaxMsgs, c.MaxBytes, c.MaxMsgsPerSubject = cmp.Or(c.MaxMsgs, -1), cmp.Or(c.MaxBytes, -1), cmp.Or(c.MaxMsgsPerSubject, -1)
+	c.MaxMsgs, c.MaxBytes, c.MaxMsgsPerSubject = cmp.Or(c.MaxMsgs, -1), cmp.Or(c.MaxBytes, -1),
+		cmp.Or(c.MaxMsgsPerSubject, -1)
 	c.MaxMsgSize, c.MaxConsumers = cmp.Or(c.MaxMsgSize, -1), cmp.Or(c.MaxConsumers, -1)
 	if c.Duplicates == 0 {
 		c.Duplicates = min(2*time.Minute, cmp.Or(c.MaxAge, time.Hour))
@@ -263,7 +266,8 @@ func (s *Server) leaderGet(c *Command, stream string) {
 		s.fail(c, kind, refused(404, 10037, "no message found"))
 		return
 	}
-	s.succeed(c, kind, `"message":{"subject":%s,"seq":%d,"hdrs":%s,"data":%s,"time":"%s"}`, marshal(m.Subject), m.Seq, marshal(m.raw), marshal(m.Data), stamp(m.At))
+	s.succeed(c, kind, `"message":{"subject":%s,"seq":%d,"hdrs":%s,"data":%s,"time":"%s"}`, marshal(m.Subject), m.Seq,
+		marshal(m.raw), marshal(m.Data), stamp(m.At))
 }
 
 // directGet handles a request for messages from a sequence on, or for the last message of a subject,
@@ -315,7 +319,8 @@ func (s *Server) directBatch(c *Command, st *Stream, seq, upTo uint64, batch, ma
 	for i := range found[:min(batch, len(found))] {
 		m := &found[i]
 		pending--
-		s.answer(c.Reply, st.directHeader(m, fmt.Sprintf("Nats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n", pending, last)), m.Data)
+		s.answer(c.Reply, st.directHeader(m, fmt.Sprintf("Nats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n", pending,
+			last)), m.Data)
 		last = m.Seq
 		if maxBytes -= len(m.Subject) + len(m.raw) + len(m.Data); maxBytes <= 0 {
 			break
@@ -327,7 +332,8 @@ func (s *Server) directBatch(c *Command, st *Stream, seq, upTo uint64, batch, ma
 // directHeader is the header of an answer with a stored message.
 func (st *Stream) directHeader(m *Stored, more string) []byte {
 	h := cmp.Or(strings.TrimSuffix(string(m.raw), "\r\n"), headerLine)
-	return fmt.Appendf(nil, "%sNats-Stream: %s\r\nNats-Subject: %s\r\nNats-Sequence: %d\r\nNats-Time-Stamp: %s\r\n%s\r\n",
+	return fmt.Appendf(nil, "%sNats-Stream: %s\r\nNats-Subject: %s\r\nNats-Sequence: %d\r\nNats-Time-Stamp: "+
+		"%s\r\n%s\r\n",
 		h, st.config.Name, m.Subject, m.Seq, stamp(m.At), more)
 }
 

@@ -28,9 +28,11 @@ type batchKind struct {
 // The kinds of batches; each stream has a copy of its own.
 var (
 	atomicBatches = batchKind{most: 50, unknown: errIncomplete,
-		disabled: refused(400, 10174, "atomic publish is disabled"), tooMany: refused(429, 10210, "atomic publish too many inflight")}
+		disabled: refused(400, 10174, "atomic publish is disabled"),
+		tooMany:  refused(429, 10210, "atomic publish too many inflight")}
 	fastBatches = batchKind{most: 1000, unknown: refused(400, 10208, "batch publish ID unknown"),
-		disabled: refused(400, 10205, "batch publish is disabled"), tooMany: refused(429, 10211, "batch publish too many inflight")}
+		disabled: refused(400, 10205, "batch publish is disabled"),
+		tooMany:  refused(429, 10211, "batch publish too many inflight")}
 )
 
 const (

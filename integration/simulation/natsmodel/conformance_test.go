@@ -35,7 +35,8 @@ func TestConformance(t *testing.T) {
 	t.Logf("-seed %d", *seed)
 	model := &served{model: New(Options{Now: time.Now}), conns: make(map[*Client]net.Conn)}
 	store := t.TempDir()
-	sides := []*side{newSide(t, connect(t, natstest.Start(t, natstest.Options{Store: store}))), newSide(t, connect(t, "nats://model", nats.SetCustomDialer(model)))}
+	sides := []*side{newSide(t, connect(t, natstest.Start(t, natstest.Options{Store: store}))),
+		newSide(t, connect(t, "nats://model", nats.SetCustomDialer(model)))}
 	sides[0].removed = func() bool {
 		gone, err := filepath.Glob(filepath.Join(store, "jetstream", "$G", "streams", ".*"))
 		return err == nil && len(gone) == 0
@@ -78,7 +79,8 @@ type side struct {
 }
 
 func newSide(t *testing.T, nc *nats.Conn) *side {
-	s := &side{nc: nc, inbox: nc.NewInbox() + ".", got: make(chan *nats.Msg, 1000), tick: func() {}, removed: func() bool { return true }}
+	s := &side{nc: nc, inbox: nc.NewInbox() + ".", got: make(chan *nats.Msg, 1000), tick: func() {},
+		removed: func() bool { return true }}
 	var err error
 	if s.js, err = jetstream.New(nc); err == nil {
 		_, err = nc.ChanSubscribe(s.inbox+">", s.got)
@@ -90,8 +92,10 @@ func newSide(t *testing.T, nc *nats.Conn) *side {
 }
 
 // operations are what the test does at random. Each returns the answers.
-var operations = slices.Concat(slices.Repeat([]func(*side) any{(*side).publish}, 6), slices.Repeat([]func(*side) any{(*side).atomic, (*side).fast, (*side).get}, 3),
-	[]func(*side) any{(*side).purge, (*side).configure, (*side).consume, (*side).keyValue, (*side).keyValue, (*side).info})
+var operations = slices.Concat(slices.Repeat([]func(*side) any{(*side).publish}, 6),
+	slices.Repeat([]func(*side) any{(*side).atomic, (*side).fast, (*side).get}, 3),
+	[]func(*side) any{(*side).purge, (*side).configure, (*side).consume, (*side).keyValue, (*side).keyValue,
+		(*side).info})
 
 var subjects = []string{"log.a", "events.a", "events.b", "events.b.c.d", "events.b.c.%C3%A4", "events.b.c.14"}
 
@@ -195,7 +199,8 @@ func strip(v any) any {
 	o, _ := v.(map[string]any)
 	for k, one := range o {
 		switch one := strip(one); {
-		case slices.Contains([]string{"ts", "created", "time", "first_ts", "last_ts", "did_create", "cluster", "limit", "last_active"}, k), strings.HasPrefix(k, "_nats."):
+		case slices.Contains([]string{"ts", "created", "time", "first_ts", "last_ts", "did_create", "cluster", "limit",
+			"last_active"}, k), strings.HasPrefix(k, "_nats."):
 			delete(o, k)
 		case slices.Contains([]string{"false", "0", `""`, "{}", "null"}, text(one)):
 			delete(o, k)
@@ -218,9 +223,12 @@ func text(v any) string {
 }
 
 func config(name string) jetstream.StreamConfig {
-	c := jetstream.StreamConfig{Name: name, Metadata: map[string]string{"key": "value"}, Subjects: []string{strings.ToLower(name) + ".>"}, AllowDirect: true, AllowAtomicPublish: name == "EVENTS", AllowBatchPublish: name == "EVENTS"}
+	c := jetstream.StreamConfig{Name: name, Metadata: map[string]string{"key": "value"},
+		Subjects: []string{strings.ToLower(name) + ".>"}, AllowDirect: true, AllowAtomicPublish: name == "EVENTS",
+		AllowBatchPublish: name == "EVENTS"}
 	if name == "EVENTS" {
-		c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: "events.*.*.*", Destination: "events.{{wildcard(1)}}.{{wildcard(2)}}.{{partition(16,3)}}"}
+		c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: "events.*.*.*",
+			Destination: "events.{{wildcard(1)}}.{{wildcard(2)}}.{{partition(16,3)}}"}
 	}
 	return c
 }
@@ -271,7 +279,8 @@ func (s *side) fast() any {
 		if i == n-1 && !s.chance(20) {
 			operation = 2
 		}
-		s.send(s.message(true, last), fmt.Sprintf("fast%d.1000.fail.%d.%d.$FI", s.made, 1+i+min(i, s.r.IntN(20)/19), operation))
+		s.send(s.message(true, last), fmt.Sprintf("fast%d.1000.fail.%d.%d.$FI", s.made, 1+i+min(i, s.r.IntN(20)/19),
+			operation))
 	}
 	return s.batchAnswers()
 }
@@ -289,7 +298,8 @@ func (s *side) get() any {
 		return s.ask("STREAM.MSG.GET."+name, map[string]any{"seq": seq, "next_by_subj": ">"})
 	}
 	m := nats.NewMsg("$JS.API.DIRECT.GET." + name)
-	m.Data = []byte(text(map[string]any{"seq": s.r.IntN(60), "batch": 1 + s.r.IntN(20), "max_bytes": 1 + s.r.IntN(1000)}))
+	m.Data = []byte(text(map[string]any{"seq": s.r.IntN(60), "batch": 1 + s.r.IntN(20),
+		"max_bytes": 1 + s.r.IntN(1000)}))
 	s.send(m, "batch")
 	return s.answers(func(m *nats.Msg) bool { return m.Header.Get("Nats-Sequence") == "" })
 }
@@ -319,7 +329,8 @@ func (s *side) configure() any {
 		c.AllowAtomicPublish, c.AllowBatchPublish = false, false
 	case 4:
 		c = config(c.Name)
-		c.MaxMsgs, c.MaxBytes, c.Discard = int64(s.r.IntN(6)), int64(s.r.IntN(2)*700), jetstream.DiscardPolicy(s.r.IntN(2))
+		c.MaxMsgs, c.MaxBytes, c.Discard = int64(s.r.IntN(6)), int64(s.r.IntN(2)*700),
+			jetstream.DiscardPolicy(s.r.IntN(2))
 		return s.anew(c)
 	}
 	return []any{s.ask("STREAM."+s.pick("CREATE", "UPDATE", "UPDATE")+"."+c.Name, c), s.ask("STREAM.INFO."+c.Name, nil)}
@@ -335,14 +346,17 @@ func (s *side) anew(c jetstream.StreamConfig) any {
 func (s *side) newConsumer(name string, start uint64, threshold time.Duration) (consumer string, answer any) {
 	s.made++
 	consumer = name + ".c" + strconv.Itoa(s.made)
-	return consumer, s.ask("CONSUMER.CREATE."+consumer, map[string]any{"stream_name": name, "config": jetstream.ConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: start, AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: threshold, MemoryStorage: true, Replicas: 1,
-	}})
+	return consumer, s.ask("CONSUMER.CREATE."+consumer, map[string]any{"stream_name": name,
+		"config": jetstream.ConsumerConfig{
+			DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: start,
+			AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: threshold, MemoryStorage: true, Replicas: 1,
+		}})
 }
 
 func (s *side) pull(consumer string, batch, bytes int, expires, beat time.Duration) {
 	m := nats.NewMsg("$JS.API.CONSUMER.MSG.NEXT." + consumer)
-	m.Data = []byte(text(map[string]any{"batch": batch, "max_bytes": bytes, "expires": expires, "idle_heartbeat": beat}))
+	m.Data = []byte(text(map[string]any{"batch": batch, "max_bytes": bytes, "expires": expires,
+		"idle_heartbeat": beat}))
 	s.send(m, "pull")
 }
 
@@ -382,7 +396,8 @@ func (s *side) consume() any {
 			return m.Reply == "" || batch == 0 && bytes == 0
 		}))
 	}
-	return append(all, s.ask("CONSUMER.INFO."+consumer, nil), s.ask("CONSUMER.DELETE."+consumer, nil), s.ask("CONSUMER.DELETE."+consumer, nil))
+	return append(all, s.ask("CONSUMER.INFO."+consumer, nil), s.ask("CONSUMER.DELETE."+consumer, nil),
+		s.ask("CONSUMER.DELETE."+consumer, nil))
 }
 
 // keyValue does something with a bucket.
@@ -407,7 +422,8 @@ func (s *side) keyValue() any {
 			seq, err = kv.Update(ctx, key, append(e.Value(), 'u'), e.Revision()-uint64(s.r.IntN(2)))
 		}
 	}
-	return []any{seq, fmt.Sprint(err), s.ask("STREAM.INFO.KV_B", nil), s.ask("STREAM.MSG.GET.KV_B", map[string]any{"last_by_subj": "$KV.B." + key})}
+	return []any{seq, fmt.Sprint(err), s.ask("STREAM.INFO.KV_B", nil),
+		s.ask("STREAM.MSG.GET.KV_B", map[string]any{"last_by_subj": "$KV.B." + key})}
 }
 
 // end does once what takes long: requests that wait in turns, a consumer that nobody uses, and

@@ -60,7 +60,8 @@ func (s *Server) consumerRequest(c *Command, verb, stream, name string) {
 func (o *consumer) info() *jetstream.ConsumerInfo {
 	st, at := o.stream, jetstream.SequenceInfo{Consumer: o.delivered, Stream: o.seq - 1}
 	return &jetstream.ConsumerInfo{
-		Stream: st.config.Name, Name: o.config.Name, Created: o.created, Config: o.config, Delivered: at, AckFloor: at, TimeStamp: st.server.now(),
+		Stream: st.config.Name, Name: o.config.Name, Created: o.created, Config: o.config, Delivered: at, AckFloor: at,
+		TimeStamp:  st.server.now(),
 		NumWaiting: len(o.waiting), NumPending: uint64(len(st.messages) - st.from(o.seq)),
 	}
 }
@@ -103,7 +104,9 @@ func (st *Stream) newConsumer(c *Command, name string) *consumer {
 		Config jetstream.ConsumerConfig
 	}](c).Config
 	registers := f.Durable == name && f.DeliverPolicy == jetstream.DeliverNewPolicy
-	if f.AckPolicy != jetstream.AckNonePolicy || !registers && (f.DeliverPolicy != jetstream.DeliverByStartSequencePolicy || f.Durable != "") || f.FilterSubject != "" || f.FilterSubjects != nil {
+	if f.AckPolicy != jetstream.AckNonePolicy || !registers &&
+		(f.DeliverPolicy != jetstream.DeliverByStartSequencePolicy || f.Durable != "") || f.FilterSubject != "" ||
+		f.FilterSubjects != nil {
 		panic("natsmodel: the consumer is not modelled: " + string(c.Data))
 	}
 	f.Name, f.MaxDeliver, f.MaxWaiting = name, -1, 512
@@ -165,7 +168,8 @@ func (o *consumer) deliver() {
 	for i := st.from(o.seq); i < len(st.messages) && len(o.waiting) > 0; i++ {
 		m := &st.messages[i]
 		ack := append(make([]byte, 0, 128), "$JS.ACK."+st.config.Name+"."+o.config.Name+".1"...)
-		for _, n := range [4]int64{int64(m.Seq), int64(o.delivered) + 1, m.At.UnixNano(), int64(len(st.messages) - i - 1)} {
+		for _, n := range [4]int64{int64(m.Seq), int64(o.delivered) + 1, m.At.UnixNano(),
+			int64(len(st.messages) - i - 1)} {
 			ack = strconv.AppendInt(append(ack, '.'), n, 10)
 		}
 		r := o.taker(len(m.Subject) + len(ack) + len(m.raw) + len(m.Data))
@@ -248,7 +252,8 @@ func (o *consumer) timers() {
 	o.waiting = slices.DeleteFunc(o.waiting, o.over)
 	for _, r := range o.waiting {
 		if !r.beat.IsZero() && !now.Before(r.beat) {
-			s.status(r.reply, "100 Idle Heartbeat", "Nats-Last-Consumer", o.delivered, "Nats-Last-Stream", max(o.seq-1, o.stream.last))
+			s.status(r.reply, "100 Idle Heartbeat", "Nats-Last-Consumer", o.delivered, "Nats-Last-Stream",
+				max(o.seq-1, o.stream.last))
 			r.wait(now)
 		}
 	}

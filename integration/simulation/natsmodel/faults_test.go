@@ -14,7 +14,8 @@ import (
 func TestFaults(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	s := New(Options{Now: func() time.Time { return now }, Replicas: 3, MaxPayload: 500})
-	if err := s.CreateStream(jetstream.StreamConfig{Name: "S", Subjects: []string{"s.*"}, Replicas: 3, AllowDirect: true}); err != nil {
+	if err := s.CreateStream(jetstream.StreamConfig{Name: "S", Subjects: []string{"s.*"}, Replicas: 3,
+		AllowDirect: true}); err != nil {
 		t.Fatal(err)
 	}
 	st, c := s.Stream("S"), s.Connect()
@@ -54,12 +55,14 @@ func TestFaults(t *testing.T) {
 	s.Lag = 0
 
 	s.Refuse = func(string, Command) error { return tooMany("messages") }
-	check("a refusal", ask("s.a", "", ""), `{"error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"},"stream":"S","seq":0}`)
+	check("a refusal", ask("s.a", "", ""),
+		`{"error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"},"stream":"S","seq":0}`)
 	s.Refuse = func(string, Command) error { return errors.New("no room") }
 	check("a failed write", ask("s.a", "", ""), "")
 	s.Refuse = nil
 	check("a condition after a failed write", ask("s.a", "Nats-Expected-Last-Sequence: 9", ""), `"err_code":10071`)
-	check("a purge after a failed write", ask("$JS.API.STREAM.PURGE.S", "", ""), `"err_code":10051,"description":"no room"`)
+	check("a purge after a failed write", ask("$JS.API.STREAM.PURGE.S", "", ""),
+		`"err_code":10051,"description":"no room"`)
 	st.Fail(nil)
 	s.Mute = func(subject string) bool { return true }
 	check("nobody hears a message", ask("s.a", "", ""), "")
@@ -81,7 +84,8 @@ func TestFaults(t *testing.T) {
 		t.Errorf("the stream is from %d to %d", st.FirstSeq(), st.LastSeq())
 	}
 	if st.LoseEnd(1, time.Minute); st.FirstSeq() != 1 || st.LastSeq() != 2 || len(st.Messages()) != 2 {
-		t.Errorf("what was removed since the instant is not back: %d to %d, %v", st.FirstSeq(), st.LastSeq(), st.Messages())
+		t.Errorf("what was removed since the instant is not back: %d to %d, %v", st.FirstSeq(), st.LastSeq(),
+			st.Messages())
 	}
 	ask("s.a", "", "5")
 	st.Sync()

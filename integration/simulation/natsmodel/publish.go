@@ -71,7 +71,8 @@ func (st *Stream) transformed(c *Command) *Command {
 		return c
 	}
 	var buckets uint32
-	if n, _ := fmt.Sscanf(t.Destination, tokens[0]+".{{wildcard(1)}}.{{wildcard(2)}}.{{partition(%d,3)}}", &buckets); n != 1 {
+	if n, _ := fmt.Sscanf(t.Destination, tokens[0]+".{{wildcard(1)}}.{{wildcard(2)}}.{{partition(%d,3)}}",
+		&buckets); n != 1 {
 		panic("natsmodel: the transform is not modelled: " + t.Destination)
 	}
 	h := fnv.New32a()

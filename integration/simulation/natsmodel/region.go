@@ -68,7 +68,8 @@ func (s *Server) Relay(c Command) []Sent {
 
 // Frozen is a server that has the streams as they are now. It answers questions alone.
 func (s *Server) Frozen() *Server {
-	old := &Server{MaxPayload: s.MaxPayload, now: s.now, steady: s.steady, replicas: s.replicas, domain: s.domain, subs: map[string][]*subscription{}}
+	old := &Server{MaxPayload: s.MaxPayload, now: s.now, steady: s.steady, replicas: s.replicas, domain: s.domain,
+		subs: map[string][]*subscription{}}
 	for _, st := range s.streams {
 		c := *st
 		c.server, c.messages, c.subjects, c.consumers = old, slices.Clone(st.messages), maps.Clone(st.subjects), nil

@@ -25,14 +25,16 @@ func TestConformanceOnReplicas(t *testing.T) {
 	}
 	t.Logf("-seed %d", *seed)
 	model := &served{model: New(Options{Now: time.Now, Replicas: 3}), conns: make(map[*Client]net.Conn)}
-	sides := []*side{newSide(t, connect(t, "nats://"+natstest.StartCluster(t, 3)[0])), newSide(t, connect(t, "nats://model", nats.SetCustomDialer(model)))}
+	sides := []*side{newSide(t, connect(t, "nats://"+natstest.StartCluster(t, 3)[0])),
+		newSide(t, connect(t, "nats://model", nats.SetCustomDialer(model)))}
 	sides[1].tick = model.tick
 	c := config("EVENTS")
 	c.Replicas = 3
 	for _, s := range sides {
 		natstest.CreateStream(t, s.js, c)
 		// The server that answered may know of the stream before the one that we are connected to.
-		first := []jetstream.PublishOpt{jetstream.WithRetryAttempts(1000), jetstream.WithRetryWait(10 * time.Millisecond)}
+		first := []jetstream.PublishOpt{jetstream.WithRetryAttempts(1000),
+			jetstream.WithRetryWait(10 * time.Millisecond)}
 		if _, err := s.js.Publish(t.Context(), "events.a", nil, first...); err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +62,8 @@ func TestConformanceOnReplicas(t *testing.T) {
 			refused++
 		}
 	}
-	t.Logf("%d fences; %d operations were refused for a newer one; the cluster refused %d for one in flight, the model %d", len(fences)-1, refused, inFlight[0]-*count, inFlight[1]-*count)
+	t.Logf("%d fences; %d operations were refused for a newer one; the cluster refused %d for one in flight, the "+
+		"model %d", len(fences)-1, refused, inFlight[0]-*count, inFlight[1]-*count)
 	if refused == 0 {
 		t.Error("no operation met a newer fence")
 	}

@@ -66,7 +66,8 @@ func (s *served) send(sent []Sent) {
 func connect(t *testing.T, url string, options ...nats.Option) *nats.Conn {
 	t.Helper()
 	closed := make(chan struct{})
-	nc, err := nats.Connect(url, append(options, nats.ClosedHandler(func(*nats.Conn) { close(closed) }), nats.NoReconnect())...)
+	nc, err := nats.Connect(url, append(options, nats.ClosedHandler(func(*nats.Conn) { close(closed) }),
+		nats.NoReconnect())...)
 	if err != nil {
 		t.Fatal(err)
 	}

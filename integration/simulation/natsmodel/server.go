@@ -52,7 +52,8 @@ func New(o Options) *Server {
 		o.Steady = o.Now
 	}
 	return &Server{
-		MaxPayload: cmp.Or(o.MaxPayload, 1<<20), replicas: cmp.Or(o.Replicas, 1), domain: o.Domain, now: o.Now, steady: o.Steady, subs: make(map[string][]*subscription),
+		MaxPayload: cmp.Or(o.MaxPayload, 1<<20), replicas: cmp.Or(o.Replicas, 1), domain: o.Domain, now: o.Now,
+		steady: o.Steady, subs: make(map[string][]*subscription),
 	}
 }
 
@@ -169,7 +170,8 @@ func (s *Server) answer(subject string, header, data []byte) {
 func (s *Server) send(subject string, c *Command) (any bool) {
 	for sub := range s.subscribed(subject) {
 		any = true
-		s.out = append(s.out, Sent{To: sub.client, Subject: c.Subject, Reply: c.Reply, SID: sub.sid, Header: c.raw, Data: c.Data})
+		s.out = append(s.out, Sent{To: sub.client, Subject: c.Subject, Reply: c.Reply, SID: sub.sid, Header: c.raw,
+			Data: c.Data})
 	}
 	return any
 }
@@ -220,7 +222,10 @@ func (s *Server) Stream(name string) *Stream {
 
 func (s *Server) streamOf(subject string) *Stream {
 	for _, st := range s.streams {
-		if slices.ContainsFunc(st.config.Subjects, func(filter string) bool { return protocol.Match(filter, subject) }) {
+		if slices.ContainsFunc(st.config.Subjects, func(filter string) bool {
+			return protocol.Match(filter,
+				subject)
+		}) {
 			return st
 		}
 	}

@@ -219,7 +219,8 @@ func (s *content) purge(filter string, before uint64) (purged int) {
 // enforce removes the first messages until the limits are kept, if the stream discards old ones.
 func (st *Stream) enforce() {
 	c := &st.config
-	for c.Discard == jetstream.DiscardOld && (c.MaxMsgs > 0 && int64(len(st.messages)) > c.MaxMsgs || c.MaxBytes > 0 && st.bytes > uint64(c.MaxBytes)) {
+	for c.Discard == jetstream.DiscardOld && (c.MaxMsgs > 0 && int64(len(st.messages)) > c.MaxMsgs || c.MaxBytes > 0 &&
+		st.bytes > uint64(c.MaxBytes)) {
 		st.remove(0)
 	}
 }

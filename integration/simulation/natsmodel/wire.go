@@ -23,7 +23,8 @@ const (
 	Publish
 )
 
-var kinds = map[string]Kind{"CONNECT": Connect, "PING": Ping, "PONG": Pong, "SUB": Subscribe, "UNSUB": Unsubscribe, "PUB": Publish, "HPUB": Publish}
+var kinds = map[string]Kind{"CONNECT": Connect, "PING": Ping, "PONG": Pong, "SUB": Subscribe, "UNSUB": Unsubscribe,
+	"PUB": Publish, "HPUB": Publish}
 
 // Command is what a client sends.
 type Command struct {

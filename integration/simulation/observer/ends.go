@@ -45,7 +45,8 @@ func (h *Observer) Remembered() string { return h.ends.remembers }
 // lost their ends, and something else is gone. If events are, lapse may not know which to publish again. If a
 // snapshot is, lapse may have no other. The log alone may be truncated: behind snapshots that are on disk.
 func (h *Observer) MayRefuse() bool {
-	if s := h.servers.NATS.Stream(Events); s != nil && s.FirstSeq() > 1 || h.faults["snapshot-lose"]+h.faults["snapshot-damage"] > 0 {
+	if s := h.servers.NATS.Stream(Events); s != nil && s.FirstSeq() > 1 ||
+		h.faults["snapshot-lose"]+h.faults["snapshot-damage"] > 0 {
 		h.ends.limited = true
 	}
 	return h.reason != "" || h.ends.lost && h.ends.limited
@@ -85,7 +86,8 @@ func (h *Observer) noteLost(s *natsmodel.Stream) {
 			offset, _, _ := strings.Cut(m.Header.Get(wire.HeaderOffset), ":")
 			id, _, _ := strings.Cut(m.Header.Get("ce-id"), warning)
 			id = strings.TrimSuffix(strings.TrimSuffix(id, "/changed"), "/dropped")
-			for _, named := range []string{offset, m.Header.Get(wire.HeaderSeq), id[strings.LastIndexByte(id, '/')+1:]} {
+			for _, named := range []string{offset, m.Header.Get(wire.HeaderSeq),
+				id[strings.LastIndexByte(id, '/')+1:]} {
 				seq, _ := strconv.ParseUint(named, 10, 64)
 				remember(fmt.Sprintf("message %d of the stream of events", m.Seq), seq)
 			}

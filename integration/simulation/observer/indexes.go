@@ -11,7 +11,8 @@ import (
 	"github.com/seed18712806/lapse/sink/store"
 )
 
-// checkIndexes checks H20: the entries of a property index are those of the documents, and there are no others. One that is
+// checkIndexes checks H20: the entries of a property index are those of the documents, and there are no others. One
+// that is
 // being made may lack some.
 func (h *Observer) checkIndexes() {
 	redis := h.servers.Redis
@@ -25,17 +26,21 @@ func (h *Observer) checkIndexes() {
 	entries := redis.Entries()
 	for collection, config := range redis.Configs() {
 		for _, x := range config.Indexes {
-			h.checkIndex(store.IndexOf{Collection: collection, Slot: x.Slot}, x.Pointer, slices.Contains(state.Making[collection].Slots, x.Slot))
+			h.checkIndex(store.IndexOf{Collection: collection, Slot: x.Slot}, x.Pointer,
+				slices.Contains(state.Making[collection].Slots, x.Slot))
 		}
 	}
 	for of, all := range entries {
-		if !slices.ContainsFunc(redis.Configs()[of.Collection].Indexes, func(x store.PropertyIndex) bool { return x.Slot == of.Slot }) {
-			h.Fail("H20", "collection %s has no index %d, and that has %d entries, the first one is %q", of.Collection, of.Slot, len(all), all[0])
+		if !slices.ContainsFunc(redis.Configs()[of.Collection].Indexes,
+			func(x store.PropertyIndex) bool { return x.Slot == of.Slot }) {
+			h.Fail("H20", "collection %s has no index %d, and that has %d entries, the first one is %q", of.Collection,
+				of.Slot, len(all), all[0])
 		}
 	}
 	for collection, m := range state.Making {
 		for _, slot := range m.Slots {
-			if !slices.ContainsFunc(redis.Configs()[collection].Indexes, func(x store.PropertyIndex) bool { return x.Slot == slot }) {
+			if !slices.ContainsFunc(redis.Configs()[collection].Indexes,
+				func(x store.PropertyIndex) bool { return x.Slot == slot }) {
 				h.Fail("H20", "collection %s has no index %d, and that is being made", collection, slot)
 			}
 		}
@@ -54,12 +59,14 @@ func (h *Observer) checkIndex(of store.IndexOf, pointer string, making bool) {
 	}
 	for _, entry := range h.servers.Redis.Entries()[of] {
 		if !want[entry] {
-			h.Fail("H20", "index %s of collection %s has the entry %q, and no document has that value", pointer, of.Collection, entry)
+			h.Fail("H20", "index %s of collection %s has the entry %q, and no document has that value", pointer,
+				of.Collection, entry)
 		}
 		delete(want, entry)
 	}
 	if missing := slices.Sorted(maps.Keys(want)); len(missing) > 0 && !making {
-		h.Fail("H20", "index %s of collection %s lacks %d entries, the first one is %q", pointer, of.Collection, len(missing), missing[0])
+		h.Fail("H20", "index %s of collection %s lacks %d entries, the first one is %q", pointer, of.Collection,
+			len(missing), missing[0])
 	}
 }
 

@@ -41,8 +41,11 @@ import (
 //     for warnings too.
 //   - H18 (contract of slideOnRead): a touch that lapse appends for a read renews the version that was
 //     read, or nothing.
-//   - H20 (contract of indexes): the entries of each property index are those of the stored documents, unless it is being
-//     made, when it may lack some; no other index has entries.
+//   - H20 (contract of indexes): the entries of each property index are those of the stored documents, unless it is
+//
+// being
+//
+//	made, when it may lack some; no other index has entries.
 //
 // At the end, when nothing goes wrong any more:
 //
@@ -116,7 +119,8 @@ type names struct {
 
 // New makes an observer of servers on which nothing is stored.
 func New(s Servers) *Observer {
-	h := &Observer{servers: s, stored: map[string]bool{}, slid: map[oracle.Name]map[wire.Etag]bool{}, faults: map[string]int{}, values: values{}}
+	h := &Observer{servers: s, stored: map[string]bool{}, slid: map[oracle.Name]map[wire.Etag]bool{},
+		faults: map[string]int{}, values: values{}}
 	h.forget()
 	return h
 }
@@ -151,7 +155,8 @@ func (h *Observer) Damaged() { h.losses.damaged = true }
 func (h *Observer) forget() {
 	h.log, h.expired, h.owed = nil, map[string]oracle.Expiry{}, map[string]oracle.Expiry{}
 	h.replies = map[string][]uint64{}
-	h.names = names{map[oracle.Name]uint64{}, map[string]uint64{}, map[oracle.Name]wire.Time{}, map[oracle.Name]wire.Etag{}}
+	h.names = names{map[oracle.Name]uint64{}, map[string]uint64{}, map[oracle.Name]wire.Time{},
+		map[oracle.Name]wire.Etag{}}
 	h.model = oracle.NewModel(oracle.Settings{Created: wire.Time(h.created.UnixMilli())})
 }
 
@@ -247,7 +252,8 @@ func (h *Observer) fold(messages []natsmodel.Stored) {
 }
 
 func message(m natsmodel.Stored) oracle.Message {
-	return oracle.Message{Seq: m.Seq, Subject: m.Subject, Header: m.Header, Data: m.Data, At: wire.Time(m.At.UnixMilli())}
+	return oracle.Message{Seq: m.Seq, Subject: m.Subject, Header: m.Header, Data: m.Data,
+		At: wire.Time(m.At.UnixMilli())}
 }
 
 func (h *Observer) apply(m oracle.Message) {
@@ -333,7 +339,8 @@ func (h *Observer) lookAtEvent(m oracle.Message) {
 	}
 	if _, ok := h.owed[id]; !ok && h.reason == "" && !h.follows() { // events may be ahead of the log there
 		// The last message of the log itself may have made the document expire.
-		if d := h.model.CompareEvents([]oracle.Message{m}, h.model.LogTime()); slices.ContainsFunc(d, func(f oracle.Finding) bool { return f.Kind == oracle.Unexpected || f.Kind == oracle.Early }) {
+		if d := h.model.CompareEvents([]oracle.Message{m}, h.model.LogTime()); slices.ContainsFunc(d,
+			func(f oracle.Finding) bool { return f.Kind == oracle.Unexpected || f.Kind == oracle.Early }) {
 			h.Fail("H2", "%s is stored at log time %s: %s", id, h.model.LogTime(), d)
 		}
 	}
@@ -379,7 +386,8 @@ func (h *Observer) read(collection, id string) wire.Etag {
 // Committing checks a commit that is about to arrive at Redis.
 func (h *Observer) Committing(pr store.Progress) {
 	// What is ahead of Redis's clock may not have been before that was set back.
-	if ahead := time.Until(time.UnixMilli(pr.Watermark)); ahead > processor.DefaultMaxClockLead && h.faults["redis-clock"] == 0 {
+	if ahead := time.Until(time.UnixMilli(pr.Watermark)); ahead > processor.DefaultMaxClockLead &&
+		h.faults["redis-clock"] == 0 {
 		h.Fail("H8", "a commit at a log time that is %s ahead of all clocks", ahead)
 	}
 	if last := h.servers.NATS.Stream(Log); last != nil && h.reason == "" {
@@ -387,7 +395,8 @@ func (h *Observer) Committing(pr store.Progress) {
 			h.Fail("H8", "a commit at offset %d, and the log ends at %d", pr.Offset, last.LastSeq())
 		}
 		if wire.Time(pr.Watermark) > h.model.LogTime() {
-			h.Fail("H8", "a commit at log time %s, and that of the log is %s", wire.Time(pr.Watermark), h.model.LogTime())
+			h.Fail("H8", "a commit at log time %s, and that of the log is %s", wire.Time(pr.Watermark),
+				h.model.LogTime())
 		}
 	}
 }
@@ -430,7 +439,8 @@ func (h *Observer) Clear(next store.State, do func() error) error {
 	}
 	h.losses.damaged = false
 	h.losses.rebuilt = max(h.losses.had, before.Offset)
-	if s := h.servers.NATS.Stream(Log); s != nil && s.FirstSeq() > next.Offset+1 && time.Since(h.losses.truncated) > justNow {
+	if s := h.servers.NATS.Stream(Log); s != nil && s.FirstSeq() > next.Offset+1 &&
+		time.Since(h.losses.truncated) > justNow {
 		h.Fail("H9", "the shard is cleared to begin at offset %d, and the log begins at %d", next.Offset, s.FirstSeq())
 	}
 	return nil
@@ -453,7 +463,8 @@ func (h *Observer) Compare(at wire.Time) oracle.Diff {
 				return true
 			}
 		}
-		return f.Kind == oracle.Wrong && h.faults["events-size"] > 0 || f.Kind == oracle.Order && h.faults["leader-change"] > 0
+		return f.Kind == oracle.Wrong && h.faults["events-size"] > 0 || f.Kind == oracle.Order &&
+			h.faults["leader-change"] > 0
 	})
 }
 
@@ -475,7 +486,8 @@ func (h *Observer) Received(m natsmodel.Sent) {
 		h.Fail("H11", "the outcome %s: %w", m.Data, err)
 	}
 	for _, seq := range h.replies[m.Subject] {
-		if want := h.model.Outcomes[seq]; got.Status == want.Status && got.Etag == want.Etag && (got.Warning != "") == (want.Warning != "") {
+		if want := h.model.Outcomes[seq]; got.Status == want.Status && got.Etag == want.Etag &&
+			(got.Warning != "") == (want.Warning != "") {
 			return
 		}
 		for _, r := range h.model.Rejections {

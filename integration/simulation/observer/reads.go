@@ -18,7 +18,8 @@ func (h *Observer) ReadAll() {
 
 // ReadFinally is ReadAll at the end, also where the log has lost something and lapse goes on.
 func (h *Observer) ReadFinally() {
-	if h.servers.NATS.Stream(Log) == nil || h.second.holes || h.servers.First != nil && h.reason != "" && h.faults["far-flush"] > 0 {
+	if h.servers.NATS.Stream(Log) == nil || h.second.holes || h.servers.First != nil && h.reason != "" &&
+		h.faults["far-flush"] > 0 {
 		return
 	}
 	h.checkIndexes()
@@ -55,7 +56,8 @@ func (h *Observer) readOne(name oracle.Name, live oracle.Live, now wire.Time) {
 		return
 	}
 	if h.reason == "" && state.Offset < h.losses.rebuilt {
-		h.Fail("H6", "a reader at offset %d gets an answer for %s, and had one up to %d before the shard was cleared or lost", state.Offset, name, h.losses.rebuilt)
+		h.Fail("H6", "a reader at offset %d gets an answer for %s, and had one up to %d before the shard was "+
+			"cleared or lost", state.Offset, name, h.losses.rebuilt)
 	}
 	got := wire.Etag(document.Header.Etag)
 	id := fmt.Sprint(name, "/", got)
@@ -74,6 +76,7 @@ func (h *Observer) readOne(name oracle.Name, live oracle.Live, now wire.Time) {
 		want = 0
 	}
 	if got != want {
-		h.Fail("H6", "at %s a reader at offset %d gets version %s of %s, and the oracle has %s", now, state.Offset, got, name, want)
+		h.Fail("H6", "at %s a reader at offset %d gets version %s of %s, and the oracle has %s", now, state.Offset, got,
+			name, want)
 	}
 }

@@ -68,7 +68,9 @@ func (h *Observer) HandsOver() { h.second.handover = true }
 
 // Publishes checks what a process publishes: R2.
 func (h *Observer) Publishes(subject string) {
-	if h.follows() && !strings.HasPrefix(subject, wire.DefaultPrefix.Region("")) && (strings.HasPrefix(subject, string(wire.DefaultPrefix)+".") || strings.HasPrefix(subject, "_INBOX.simulation")) {
+	if h.follows() && !strings.HasPrefix(subject, wire.DefaultPrefix.Region("")) &&
+		(strings.HasPrefix(subject, string(wire.DefaultPrefix)+".") ||
+			strings.HasPrefix(subject, "_INBOX.simulation")) {
 		h.Fail("R2", "a process of a region that follows another one publishes %s", subject)
 	}
 }
@@ -101,12 +103,15 @@ func (h *Observer) lookAtMirror(s *natsmodel.Stream) {
 		far.events = outputs.LastSeq()
 	}
 	if f := region.Former[len(region.Former)-1]; f.Last != far.last || f.Events != far.events {
-		h.Fail("R7", "the promotion says that the log ended at %d and the events at %d, and they did at %d and %d", f.Last, f.Events, far.last, far.events)
+		h.Fail("R7", "the promotion says that the log ended at %d and the events at %d, and they did at %d and %d",
+			f.Last, f.Events, far.last, far.events)
 	}
 	name := func(ms int64) string { return fmt.Sprintf("/%s/%d/collections/", wire.DefaultPrefix, ms) }
 	far.former, far.becomes = name(h.created.UnixMilli()), name(region.Identity/int64(time.Millisecond))
-	if original := h.servers.First.servers.NATS.Stream(Log); far.handover && h.reason == "" && original.LastSeq() != far.last {
-		h.Fail("R7", "a handover leaves the log at %d, and that of the first region ends at %d", far.last, original.LastSeq())
+	if original := h.servers.First.servers.NATS.Stream(Log); far.handover && h.reason == "" &&
+		original.LastSeq() != far.last {
+		h.Fail("R7", "a handover leaves the log at %d, and that of the first region ends at %d", far.last,
+			original.LastSeq())
 	}
 	far.mirrored = map[string]bool{}
 	// Other messages get the sequences of those that the promotion has lost.
@@ -134,7 +139,8 @@ func cause(m oracle.Message) uint64 {
 	return seq
 }
 
-// mirroredEvent is an event of a region that follows another one, or did so, as the oracle knows it: that has heard of no
+// mirroredEvent is an event of a region that follows another one, or did so, as the oracle knows it: that has heard of
+// no
 // promotion.
 func (h *Observer) mirroredEvent(m oracle.Message) oracle.Message {
 	far := &h.second
@@ -150,7 +156,8 @@ func (h *Observer) mirroredEvent(m oracle.Message) oracle.Message {
 		m.Header = maps.Clone(m.Header)
 		m.Header["ce-source"] = []string{far.former + rest}
 	} else if ok {
-		h.Fail("R8", "event %d of message %d names the log %s, and %s has stored that message", m.Seq, cause(m), far.becomes, far.former)
+		h.Fail("R8", "event %d of message %d names the log %s, and %s has stored that message", m.Seq, cause(m),
+			far.becomes, far.former)
 	}
 	return m
 }
@@ -163,7 +170,8 @@ func (h *Observer) excused(published []oracle.Message, at wire.Time) map[string]
 			if m.Seq > far.events {
 				continue
 			}
-			if slices.ContainsFunc(h.model.CompareEvents([]oracle.Message{m}, at), func(f oracle.Finding) bool { return f.Kind != oracle.Missing }) {
+			if slices.ContainsFunc(h.model.CompareEvents([]oracle.Message{m}, at),
+				func(f oracle.Finding) bool { return f.Kind != oracle.Missing }) {
 				id, _ := output(m)
 				all[id] = true
 			}

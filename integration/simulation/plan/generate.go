@@ -45,7 +45,8 @@ func Generate(seed uint64) *Plan {
 		g.snapshots()
 	}
 	// Not after a loss that nobody heard of: see README.md.
-	if g.r = rand.New(rand.NewPCG(seed, 5)); g.r.IntN(3) == 0 && !slices.ContainsFunc(g.plan.Steps, func(s Step) bool { return s.Verb == "log-tail" }) {
+	if g.r = rand.New(rand.NewPCG(seed, 5)); g.r.IntN(3) == 0 &&
+		!slices.ContainsFunc(g.plan.Steps, func(s Step) bool { return s.Verb == "log-tail" }) {
 		g.losses()
 	}
 	if g.r = rand.New(rand.NewPCG(seed, 6)); g.r.IntN(2) == 0 {
@@ -120,7 +121,9 @@ func (g *generator) ifMatch() string {
 func (g *generator) traffic() {
 	for c := range g.collections {
 		if g.r.IntN(4) > 0 {
-			g.add(time.Duration(g.r.IntN(1000))*time.Microsecond, "config", fmt.Sprintf("c%d", c), "-", pick(g.r, `{"defaultTtl":1}`, `{"defaultTtl":1}`, `{"defaultTtl":2}`, `{"defaultTtl":-1}`, `{"indexingMode":"none"}`))
+			g.add(time.Duration(g.r.IntN(1000))*time.Microsecond, "config", fmt.Sprintf("c%d", c), "-",
+				pick(g.r, `{"defaultTtl":1}`, `{"defaultTtl":1}`, `{"defaultTtl":2}`, `{"defaultTtl":-1}`,
+					`{"indexingMode":"none"}`))
 		}
 	}
 	var deadlines []time.Duration
@@ -152,9 +155,12 @@ func (g *generator) message(at time.Duration, collection, id string) {
 		g.add(at, "drop", collection, pick(g.r, "-", "-", "last"))
 	case n < 13:
 		g.add(at, "config", collection, pick(g.r, "-", "-", "-", "last", "1"), pick(g.r,
-			`{}`, `{"defaultTtl":1}`, `{"defaultTtl":2}`, `{"defaultTtl":3}`, `{"defaultTtl":-1}`, `{"defaultTtl":3600}`, `{"indexingMode":"none"}`, `{"indexingMode":"lazy","defaultTtl":1}`, `{"defaultTtl":0}`))
+			`{}`, `{"defaultTtl":1}`, `{"defaultTtl":2}`, `{"defaultTtl":3}`, `{"defaultTtl":-1}`,
+			`{"defaultTtl":3600}`, `{"indexingMode":"none"}`, `{"indexingMode":"lazy","defaultTtl":1}`,
+			`{"defaultTtl":0}`))
 	case n < 15:
-		g.add(at, "raw", pick(g.r, "lapse.write.upsert.c0", "lapse.write.steal.c0.x", "lapse.config.c0.x", "lapse.write.upsert.c0.%zz"), pick(g.r, `{}`, ``, `x`))
+		g.add(at, "raw", pick(g.r, "lapse.write.upsert.c0", "lapse.write.steal.c0.x", "lapse.config.c0.x",
+			"lapse.write.upsert.c0.%zz"), pick(g.r, `{}`, ``, `x`))
 	case n < 17:
 		g.add(at, "repeat")
 	case n < 25:
@@ -162,7 +168,8 @@ func (g *generator) message(at time.Duration, collection, id string) {
 	case n < 31:
 		g.add(at, "write", "touch", collection, id, g.ifMatch(), "")
 	case n < 41:
-		g.add(at, "write", "patch", collection, id, g.ifMatch(), pick(g.r, `{"b":2}`, `{"ttl":2}`, `{"ttl":null}`, `{"a":null}`, `{"ttl":-1}`))
+		g.add(at, "write", "patch", collection, id, g.ifMatch(),
+			pick(g.r, `{"b":2}`, `{"ttl":2}`, `{"ttl":null}`, `{"a":null}`, `{"ttl":-1}`))
 	case n < 51:
 		g.add(at, "write", pick(g.r, "create", "replace"), collection, id, "-", g.body())
 	default:
@@ -177,9 +184,12 @@ func (g *generator) clocks() {
 	for _, s := range g.plan.Steps {
 		switch {
 		case s.Verb == "write" && r.IntN(2) == 0:
-			s.Args[3] += pick(r, "+keep", "+keep", "+keep", fmt.Sprint(pick(r, "+at", "+till"), pick(r, 0, 1, 500, 999, 1000, 1001, 2000)))
+			s.Args[3] += pick(r, "+keep", "+keep", "+keep", fmt.Sprint(pick(r, "+at", "+till"),
+				pick(r, 0, 1, 500, 999, 1000, 1001, 2000)))
 		case s.Verb == "config" && strings.Contains(s.Args[2], `"defaultTtl":`) && r.IntN(3) == 0:
-			s.Args[2] = strings.TrimSuffix(s.Args[2], "}") + pick(r, `,"maxTtl":2}`, `,"minTtl":2}`, `,"warnBefore":[1]}`, `,"slideOnRead":true}`, `,"slideOnRead":0.5}`, `,"maxLife":2}`, `,"eventBody":false}`)
+			s.Args[2] = strings.TrimSuffix(s.Args[2], "}") + pick(r, `,"maxTtl":2}`, `,"minTtl":2}`,
+				`,"warnBefore":[1]}`, `,"slideOnRead":true}`, `,"slideOnRead":0.5}`, `,"maxLife":2}`,
+				`,"eventBody":false}`)
 		}
 	}
 }
@@ -187,7 +197,8 @@ func (g *generator) clocks() {
 // targets lets some writes have a target. Some operations refuse that.
 func (g *generator) targets() {
 	for _, s := range g.plan.Steps {
-		if s.Verb == "write" && g.r.IntN(2) == 0 && (s.Args[0] != "touch" && s.Args[0] != "patch" || g.r.IntN(10) == 0) {
+		if s.Verb == "write" && g.r.IntN(2) == 0 && (s.Args[0] != "touch" && s.Args[0] != "patch" ||
+			g.r.IntN(10) == 0) {
 			s.Args[3] += "+to:" + pick(g.r, "mail", "mail.send", "mail.send", "mail.0", "a.b.c", "a..b")
 		}
 	}
@@ -207,12 +218,14 @@ func (g *generator) reads() {
 	r := g.r
 	for _, s := range g.plan.Steps {
 		if s.Verb == "config" && strings.Contains(s.Args[2], `"defaultTtl":`) && !strings.Contains(s.Args[2], ",") {
-			s.Args[2] = strings.TrimSuffix(s.Args[2], "}") + pick(r, `}`, `,"slideOnRead":true}`, `,"slideOnRead":0.4,"maxLife":4}`, `,"slideOnRead":true,"warnBefore":[1]}`, `,"warnBefore":[1,2]}`)
+			s.Args[2] = strings.TrimSuffix(s.Args[2], "}") + pick(r, `}`, `,"slideOnRead":true}`,
+				`,"slideOnRead":0.4,"maxLife":4}`, `,"slideOnRead":true,"warnBefore":[1]}`, `,"warnBefore":[1,2]}`)
 		}
 	}
 	for range 10 + r.IntN(50) {
 		process := fmt.Sprintf("p%d", r.IntN(g.plan.Processes))
-		g.add(g.when(g.length+time.Second), "read", process, g.collection(), g.id(), pick(r, 0, 0, 10*time.Millisecond, 300*time.Millisecond, time.Second))
+		g.add(g.when(g.length+time.Second), "read", process, g.collection(), g.id(),
+			pick(r, 0, 0, 10*time.Millisecond, 300*time.Millisecond, time.Second))
 	}
 	for range r.IntN(3) {
 		g.add(g.when(g.length+time.Second), "list")
@@ -224,7 +237,8 @@ func (g *generator) flood() {
 	r, at, c := g.r, g.within(g.length), g.collection()
 	g.add(at, "flood", 300+r.IntN(500), c, pick(r, `{}`, `{"ttl":1}`, `{"ttl":1}`))
 	for range r.IntN(30) {
-		then, id := at+time.Second+g.within(pick(r, 10*time.Millisecond, 100*time.Millisecond)), fmt.Sprint("f", r.IntN(800))
+		then, id := at+time.Second+g.within(pick(r, 10*time.Millisecond, 100*time.Millisecond)),
+			fmt.Sprint("f", r.IntN(800))
 		switch r.IntN(4) {
 		case 0:
 			g.add(then, "write", "delete", c, id, "-", "")
@@ -243,7 +257,8 @@ func (g *generator) body() string {
 	if g.r.IntN(200) == 0 {
 		size = 100 << 10
 	}
-	return fmt.Sprintf(`{"a":%d,"x":"~%d~"%s}`, g.r.IntN(100), size, pick(g.r, ``, ``, ``, `,"ttl":1`, `,"ttl":1`, `,"ttl":2`, `,"ttl":3`, `,"ttl":-1`, `,"ttl":null`, `,"ttl":1.5`))
+	return fmt.Sprintf(`{"a":%d,"x":"~%d~"%s}`, g.r.IntN(100), size,
+		pick(g.r, ``, ``, ``, `,"ttl":1`, `,"ttl":1`, `,"ttl":2`, `,"ttl":3`, `,"ttl":-1`, `,"ttl":null`, `,"ttl":1.5`))
 }
 
 // scenario adds faults at the moment, which by chance would meet too rarely, with what clients
@@ -261,7 +276,8 @@ func (g *generator) scenario() {
 	}
 	burst := func(from, to time.Duration) { // of messages that have outputs
 		for range 5 + r.IntN(10) {
-			add(from+g.within(to-from), "write", pick(r, "create", "create", "replace", "upsert"), g.collection(), g.id(), "-", pick(r, `{}`, `{"ttl":1}`))
+			add(from+g.within(to-from), "write", pick(r, "create", "create", "replace", "upsert"), g.collection(),
+				g.id(), "-", pick(r, `{}`, `{"ttl":1}`))
 		}
 	}
 	contested := func() { // two owners believe

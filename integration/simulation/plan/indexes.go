@@ -12,19 +12,24 @@ import (
 // indexSets are the values of the property indexes. The pointers share slots in one way or another when a collection
 // goes from one set to the next.
 var indexSets = []string{
-	`["/n"]`, `["/tag"]`, `["/list"]`, `["/n","/tag"]`, `["/tag","/list"]`, `["/list","/n","/tag"]`, `["/o/k","/n"]`, `["/list/0"]`, `[]`,
+	`["/n"]`, `["/tag"]`, `["/list"]`, `["/n","/tag"]`, `["/tag","/list"]`, `["/list","/n","/tag"]`, `["/o/k","/n"]`,
+	`["/list/0"]`, `[]`,
 }
 
-// values are the values that a document may have at each pointer but /list. Few of them are there, so that many documents
+// values are the values that a document may have at each pointer but /list. Few of them are there, so that many
+// documents
 // have the same. The long text and the objects are not indexed.
 var values = []string{
-	`1`, `1`, `2`, `2`, `10`, `-1`, `1.0`, `-0`, `1e400`, `"a"`, `"a"`, `"b"`, `"ab"`, `"\u0000"`, `""`, `true`, `false`, `null`, `{"k":1}`, `"~256~"`,
+	`1`, `1`, `2`, `2`, `10`, `-1`, `1.0`, `-0`, `1e400`, `"a"`, `"a"`, `"b"`, `"ab"`, `"\u0000"`, `""`, `true`,
+	`false`, `null`, `{"k":1}`, `"~256~"`,
 }
 
 // lists are the values at /list: arrays, and what is not indexed.
-var lists = []string{`["a","b"]`, `["a","b"]`, `["b","a","b"]`, `[1,"a"]`, `[2,1]`, `[]`, `["a",{}]`, `[[1]]`, `["a","~256~"]`, `"a"`}
+var lists = []string{`["a","b"]`, `["a","b"]`, `["b","a","b"]`, `[1,"a"]`, `[2,1]`, `[]`, `["a",{}]`, `[[1]]`,
+	`["a","~256~"]`, `"a"`}
 
-// indexes lets configurations have indexes, and documents the values for them. Clients add indexes and remove them while
+// indexes lets configurations have indexes, and documents the values for them. Clients add indexes and remove them
+// while
 // documents change, and query by them.
 func (g *generator) indexes() {
 	r := g.r
@@ -33,7 +38,8 @@ func (g *generator) indexes() {
 		switch {
 		case s.Verb == "config" && r.IntN(4) > 0 && !strings.Contains(s.Args[2], "indexes"):
 			g.plan.Steps[i].Args[2] = withMember(s.Args[2], `"indexes":`+pick(r, indexSets...))
-		case s.Verb == "write" && s.Args[0] == "patch" && r.IntN(2) == 0, s.Verb == "write" && strings.HasPrefix(s.Args[4], "{"):
+		case s.Verb == "write" && s.Args[0] == "patch" && r.IntN(2) == 0, s.Verb == "write" &&
+			strings.HasPrefix(s.Args[4], "{"):
 			for _, member := range g.members(s.Args[0] == "patch") {
 				g.plan.Steps[i].Args[4] = withMember(g.plan.Steps[i].Args[4], member)
 			}
@@ -42,7 +48,8 @@ func (g *generator) indexes() {
 		}
 	}
 	for range r.IntN(4) {
-		g.add(g.when(g.length+time.Second), "config", g.collection(), "-", fmt.Sprintf(`{"defaultTtl":%d,"indexes":%s}`, pick(r, 1, 2, -1), pick(r, indexSets...)))
+		g.add(g.when(g.length+time.Second), "config", g.collection(), "-",
+			fmt.Sprintf(`{"defaultTtl":%d,"indexes":%s}`, pick(r, 1, 2, -1), pick(r, indexSets...)))
 	}
 	for range 2 + r.IntN(5) {
 		g.query()
@@ -79,7 +86,8 @@ func (g *generator) members(patch bool) (members []string) {
 
 // conditions are conditions on a pointer.
 var conditions = []string{
-	`"a"`, `"a"`, `1`, `1`, `true`, `null`, `{"in":["a","b",1]}`, `{"in":[2,1]}`, `{"gt":1}`, `{"gte":1}`, `{"lte":1}`, `{"gte":-1,"lt":2}`,
+	`"a"`, `"a"`, `1`, `1`, `true`, `null`, `{"in":["a","b",1]}`, `{"in":[2,1]}`, `{"gt":1}`, `{"gte":1}`, `{"lte":1}`,
+	`{"gte":-1,"lt":2}`,
 	`{"gte":"a"}`, `{"gt":"a","lte":"b"}`, `{"lt":"b"}`, `{"prefix":"a"}`, `{"prefix":""}`,
 }
 
@@ -96,7 +104,8 @@ func (g *generator) query() {
 	for i := range pick(r, 0, 1, 1, 1, 2, 2, 3) {
 		where[pick(r, map[bool][]string{true: likely, false: pointers}[i == 0]...)] = pick(r, conditions...)
 	}
-	order := pick(r, "none", "none", "none", pick(r, likely...), pick(r, likely...), "-"+pick(r, likely...), "deadline", "id")
+	order := pick(r, "none", "none", "none", pick(r, likely...), pick(r, likely...), "-"+pick(r, likely...), "deadline",
+		"id")
 	page := fmt.Sprint(pick(r, 1, 2, 2, 3, 5, 100), pick(r, "", "", "", "+count", "+scan"))
 	pace := pick(r, 0, 0, time.Millisecond, 20*time.Millisecond, 300*time.Millisecond)
 	var members []string

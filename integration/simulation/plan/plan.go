@@ -20,8 +20,9 @@ type Plan struct {
 	Sync      time.Duration // within which NATS has on disk what it has acknowledged
 	ReadAhead int           // messages that are read ahead; 0: as many as usual
 	Region    bool          // a second region follows the first
-	Found     int           // documents that Redis finds at once between two places of an index; 0: as many as it is asked for
-	Steps     []Step
+	// documents that Redis finds at once between two places of an index; 0: as many as it is asked for
+	Found int
+	Steps []Step
 }
 
 // Step is one thing that happens.
@@ -35,7 +36,8 @@ type Step struct {
 // may have spaces.
 var verbs = map[string]int{
 	// Operation, collection, id, If-Match (-: none, last: the present etag) and body. Behind the If-Match
-	// may come +keep, for the clock, +at and milliseconds, for an absolute deadline so long after now, or +till, for a limit of the TTL;
+	// may come +keep, for the clock, +at and milliseconds, for an absolute deadline so long after now, or +till, for a
+	// limit of the TTL;
 	// then +to: and a target.
 	"write":  5,
 	"flood":  3, // number, collection, body: writes of so many documents (f0, f1 …) at one instant
@@ -114,7 +116,8 @@ var verbs = map[string]int{
 // String writes a plan as Parse reads it.
 func (p *Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d\nprocesses %d\nreplicas %d\nwindow %s\nsync %s\nahead %d\n", p.Seed, p.Processes, p.Replicas, p.Window, p.Sync, p.ReadAhead)
+	fmt.Fprintf(&b, "seed %d\nprocesses %d\nreplicas %d\nwindow %s\nsync %s\nahead %d\n", p.Seed, p.Processes,
+		p.Replicas, p.Window, p.Sync, p.ReadAhead)
 	if p.Region {
 		b.WriteString("region true\n")
 	}

@@ -2,7 +2,8 @@ package plan
 
 import "time"
 
-// region lets a second region follow the first. In most histories the link lies, or the process or the Redis of the second
+// region lets a second region follow the first. In most histories the link lies, or the process or the Redis of the
+// second
 // region fails.
 func (g *generator) region() {
 	r := g.r
@@ -11,13 +12,16 @@ func (g *generator) region() {
 		at := g.when(g.length + 3*time.Second)
 		g.add(at, "promote", pick(r, "handover", "lost", "force"))
 		for range r.IntN(2) * r.IntN(40) { // what clients send meanwhile
-			g.add(at+g.within(10*time.Millisecond), "write", pick(r, "create", "upsert", "upsert"), g.collection(), g.id(), "-", pick(r, `{}`, `{"ttl":1}`))
+			g.add(at+g.within(10*time.Millisecond), "write", pick(r, "create", "upsert", "upsert"), g.collection(),
+				g.id(), "-", pick(r, `{}`, `{"ttl":1}`))
 		}
 	}
 	for range r.IntN(8) {
-		at, long := g.when(g.length+2*time.Second), pick(r, 10*time.Millisecond, 300*time.Millisecond, time.Second, 2*time.Second, 4*time.Second)
+		at, long := g.when(g.length+2*time.Second), pick(r, 10*time.Millisecond, 300*time.Millisecond, time.Second,
+			2*time.Second, 4*time.Second)
 		what := pick(r, "log", "events", "questions", "all")
-		switch verb := pick(r, "link-cut", "link-flap", "link-hold", "link-hold", "link-slow", "link-old", "far-kill", "far-stand", "far-disconnect", "far-flush", "far-slow"); verb {
+		switch verb := pick(r, "link-cut", "link-flap", "link-hold", "link-hold", "link-slow", "link-old", "far-kill",
+			"far-stand", "far-disconnect", "far-flush", "far-slow"); verb {
 		case "link-flap":
 			for range 2 + r.IntN(8) {
 				g.add(at, "link-cut", g.within(300*time.Millisecond))

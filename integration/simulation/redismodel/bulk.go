@@ -12,7 +12,8 @@ import (
 
 // Copy reads documents, with the effects and the errors of [store.Shard]. Each call reads one
 // collection at most.
-func (s *Server) Copy(_ context.Context, version string, collections []string, at store.CopyPlace, documents, _ int) (c store.Copied, err error) {
+func (s *Server) Copy(_ context.Context, version string, collections []string, at store.CopyPlace, documents,
+	_ int) (c store.Copied, err error) {
 	if s.state.Version != version {
 		return c, store.ErrFenced
 	}
@@ -37,7 +38,8 @@ func (s *Server) Copy(_ context.Context, version string, collections []string, a
 			return c, nil
 		}
 		d := docs[id]
-		c.Documents = append(c.Documents, store.Document{Collection: name, ID: id, Value: string(d.Header.Append(nil)) + d.Body})
+		c.Documents = append(c.Documents, store.Document{Collection: name, ID: id,
+			Value: string(d.Header.Append(nil)) + d.Body})
 	}
 	c.Done = 1
 	return c, nil
@@ -104,7 +106,8 @@ func (c *collection) set(id string, d *store.Stored) {
 }
 
 // Count notes the sizes of collections.
-func (s *Server) Count(_ context.Context, version string, collections []string) (full []string, documents uint64, err error) {
+func (s *Server) Count(_ context.Context, version string, collections []string) (full []string, documents uint64,
+	err error) {
 	if s.state.Version != version {
 		return nil, 0, store.ErrFenced
 	}

@@ -47,7 +47,8 @@ func newHistory(t *testing.T, s *redistest.Server) *history {
 		}
 	})
 	h := &history{T: t, Rand: rand.New(rand.NewPCG(seed, 0)), names: []string{"a", "b", "c"}}
-	h.at = store.Progress{Version: "v0", Watermark: []int64{storetest.Far, time.Now().Add(-time.Hour).UnixMilli()}[h.IntN(2)]}
+	h.at = store.Progress{Version: "v0", Watermark: []int64{storetest.Far,
+		time.Now().Add(-time.Hour).UnixMilli()}[h.IntN(2)]}
 	h.model = redismodel.New(redismodel.Options{Now: time.Now})
 	if err := h.model.Take(ctx, store.State{Log: "log", Watermark: h.at.Watermark}, h.at.Version, 0); err != nil {
 		t.Fatal(err)
@@ -120,7 +121,8 @@ func TestSaveAndRestore(t *testing.T) {
 // TestRestart: a cursor means nothing to another process of the server. It fails if a copy goes on there.
 func TestRestart(t *testing.T) {
 	h := newHistory(t, nil)
-	for docs := h.model.Documents(); len(docs) < 2 || docs[0].Collection != docs[1].Collection; docs = h.model.Documents() {
+	for docs := h.model.Documents(); len(docs) < 2 ||
+		docs[0].Collection != docs[1].Collection; docs = h.model.Documents() {
 		h.commit()
 	}
 	collections := []string{h.model.Documents()[0].Collection}
@@ -136,7 +138,8 @@ func TestRestart(t *testing.T) {
 }
 
 func kind(err error) string {
-	for _, k := range []error{store.ErrFenced, store.ErrDamaged, store.ErrForeign, sink.ErrUnavailable, sink.ErrNoCollection, sink.ErrNotFound} {
+	for _, k := range []error{store.ErrFenced, store.ErrDamaged, store.ErrForeign, sink.ErrUnavailable,
+		sink.ErrNoCollection, sink.ErrNotFound} {
 		if errors.Is(err, k) {
 			return k.Error()
 		}
@@ -233,13 +236,16 @@ func (h *history) full(full bool) {
 
 func (h *history) commit() {
 	pr := h.at
-	pr.Version, pr.Next, pr.Offset, pr.Watermark = h.version(), h.fresh(), pr.Offset+1, pr.Watermark+int64(h.IntN(3)*1000)
+	pr.Version, pr.Next, pr.Offset, pr.Watermark = h.version(), h.fresh(), pr.Offset+1,
+		pr.Watermark+int64(h.IntN(3)*1000)
 	pr.Stamp, pr.Rebuild = store.Stamp{Seq: h.Uint64N(3), At: 5}, uint64(max(0, h.IntN(12)-10))
 	var configs []store.ConfigChange
 	if h.oneIn(5) {
-		c := &store.Config{NoIndex: h.oneIn(4), Lazy: h.oneIn(4), SlideOnRead: wire.Slide(h.IntN(3)) * 0.3, Etag: h.Uint64N(9)}
+		c := &store.Config{NoIndex: h.oneIn(4), Lazy: h.oneIn(4), SlideOnRead: wire.Slide(h.IntN(3)) * 0.3,
+			Etag: h.Uint64N(9)}
 		for i := range h.IntN(3) {
-			c.History = c.History.With(pr.Watermark-5000+int64(i)*3000, uint64(i), []ttlrules.Default{ttlrules.Off, ttlrules.NoDefault, 1, 4}[h.IntN(4)])
+			c.History = c.History.With(pr.Watermark-5000+int64(i)*3000, uint64(i),
+				[]ttlrules.Default{ttlrules.Off, ttlrules.NoDefault, 1, 4}[h.IntN(4)])
 		}
 		configs = []store.ConfigChange{{Collection: h.name(), Config: []*store.Config{nil, c, c}[h.IntN(3)]}}
 	}
@@ -286,9 +292,11 @@ func (h *history) change(c *store.CollectionChanges) {
 	}
 	for _, i := range h.Perm(12)[:h.IntN(7)] {
 		id := fmt.Sprint("id", i)
-		ttl := []ttlrules.TTL{ttlrules.Inherit, ttlrules.Inherit, ttlrules.Never, 1, ttlrules.TTL(h.IntN(30) + 1), 86400}[h.IntN(6)]
+		ttl := []ttlrules.TTL{ttlrules.Inherit, ttlrules.Inherit, ttlrules.Never, 1, ttlrules.TTL(h.IntN(30) + 1),
+			86400}[h.IntN(6)]
 		ch := store.Change{ID: id, Old: stored[id], New: &store.Header{
-			Ts: h.at.Watermark + int64(h.IntN(5)-3)*1000, Etag: h.Uint64N(1 << 40), TTL: ttl, Trace: strings.Repeat("t", h.IntN(3)),
+			Ts: h.at.Watermark + int64(h.IntN(5)-3)*1000, Etag: h.Uint64N(1 << 40), TTL: ttl,
+			Trace: strings.Repeat("t", h.IntN(3)),
 		}}
 		switch h.IntN(6) {
 		case 0:
@@ -299,7 +307,8 @@ func (h *history) change(c *store.CollectionChanges) {
 			ch.New.Kept, ch.New.Band = ch.New.Ts-int64(h.IntN(3)+1)*1000, h.IntN(3)
 		}
 		if h.oneIn(5) {
-			ch.New.Created, ch.New.Limit, ch.New.ByDefault = ch.New.Ts-int64(h.IntN(30))*1000, h.at.Watermark+int64(h.IntN(9))*1000+1, h.oneIn(2)
+			ch.New.Created, ch.New.Limit, ch.New.ByDefault = ch.New.Ts-int64(h.IntN(30))*1000,
+				h.at.Watermark+int64(h.IntN(9))*1000+1, h.oneIn(2)
 		}
 		switch old := ch.Old; {
 		case old != nil && h.oneIn(4):
@@ -328,18 +337,26 @@ func (h *history) changeIndexes(c *store.CollectionChanges) {
 	case 0:
 		c.Making = &store.Making{}
 	case 1:
-		c.Making = &store.Making{Slots: []int{h.IntN(3)}, Index: ttlrules.ByOwn, Score: h.Int64N(5), ID: "x", Made: h.Int64N(5)}
+		c.Making = &store.Making{Slots: []int{h.IntN(3)}, Index: ttlrules.ByOwn, Score: h.Int64N(5), ID: "x",
+			Made: h.Int64N(5)}
 	}
 }
 
 // read does what changes nothing.
 func (h *history) read() {
 	version, name, count := h.version(), h.name(), h.IntN(5)+1
-	wants := []store.Want{{Collection: name, Headers: []string{h.id(), h.id()}, Whole: []string{h.id()}}, {Collection: "none"}, {Collection: h.name(), Whole: []string{h.id()}}}
-	_ = h.both(fmt.Sprint("read ", wants), func(s processor.Store) (any, error) { return s.ReadDocuments(ctx, version, wants) })
+	wants := []store.Want{{Collection: name, Headers: []string{h.id(), h.id()}, Whole: []string{h.id()}},
+		{Collection: "none"}, {Collection: h.name(), Whole: []string{h.id()}}}
+	_ = h.both(fmt.Sprint("read ", wants), func(s processor.Store) (any,
+		error) {
+		return s.ReadDocuments(ctx, version, wants)
+	})
 	_ = h.both("verify", func(s processor.Store) (any, error) { return nil, s.Verify(ctx, version, h.names) })
 	indexes := []store.IndexOf{{Collection: name, Slot: h.IntN(3)}, {Collection: h.name(), Slot: h.IntN(3)}}
-	_ = h.both(fmt.Sprint("verify ", indexes), func(s processor.Store) (any, error) { return nil, s.Verify(ctx, version, h.names, indexes...) })
+	_ = h.both(fmt.Sprint("verify ", indexes), func(s processor.Store) (any, error) {
+		return nil,
+			s.Verify(ctx, version, h.names, indexes...)
+	})
 	_ = h.both("load", func(s processor.Store) (any, error) { return s.Load(ctx) })
 	_ = h.both("leftovers", func(s processor.Store) (any, error) {
 		keys, err := s.Leftovers(ctx)
@@ -354,18 +371,21 @@ func (h *history) read() {
 	var cuts []store.Cut
 	for _, i := range h.Perm(len(h.names))[:3] {
 		cuts = append(cuts, store.Cut{
-			Collection: h.names[i], Cuts: ttlrules.Cuts{Inherit: cut(), Own: cut()}, PassInherit: max(0, h.IntN(8)-4), PassOwn: max(0, h.IntN(8)-4),
+			Collection: h.names[i], Cuts: ttlrules.Cuts{Inherit: cut(), Own: cut()}, PassInherit: max(0, h.IntN(8)-4),
+			PassOwn: max(0, h.IntN(8)-4),
 		})
 	}
 	for band := range 3 {
 		inherit := []int64{ttlrules.NoCut, h.at.Watermark, h.at.Watermark - 2000, ttlrules.BandWidth - 1}[h.IntN(4)]
-		cuts = append(cuts, store.Cut{Collection: name, Band: band, Cuts: ttlrules.Cuts{Inherit: inherit, Own: ttlrules.NoCut}, PassInherit: max(0, h.IntN(8)-4)})
+		cuts = append(cuts, store.Cut{Collection: name, Band: band,
+			Cuts: ttlrules.Cuts{Inherit: inherit, Own: ttlrules.NoCut}, PassInherit: max(0, h.IntN(8)-4)})
 	}
 	limit, bytes, whole := []int{0, 1, 3, 5, 100}[h.IntN(5)], []int{1, 60, 200, 1 << 20}[h.IntN(4)], h.oneIn(2)
 	_ = h.both(fmt.Sprintf("due %v %d %d %t", cuts, limit, bytes, whole), func(s processor.Store) (any, error) {
 		return s.Due(ctx, version, cuts, limit, bytes, whole)
 	})
-	parts := []store.Slice{{Index: ttlrules.ByInherit, After: h.place(), UpTo: cut()}, {Index: ttlrules.ByOwn, After: h.place(), UpTo: cut()}}
+	parts := []store.Slice{{Index: ttlrules.ByInherit, After: h.place(), UpTo: cut()},
+		{Index: ttlrules.ByOwn, After: h.place(), UpTo: cut()}}
 	_ = h.both(fmt.Sprintf("between %v %d %d", parts, limit+1, bytes), func(s processor.Store) (any, error) {
 		return s.Between(ctx, version, name, parts, limit+1, bytes)
 	})
@@ -412,7 +432,8 @@ func (h *history) take(version string, lacks uint64, refuse bool) error {
 // rebuild takes over whatever is there, and mostly begins anew.
 func (h *history) rebuild() {
 	s, _ := h.model.State()
-	next := store.State{Version: h.fresh(), Log: "log", Offset: h.at.Offset, Watermark: h.at.Watermark, Stamp: store.Stamp{Seq: h.Uint64N(2), At: 3}}
+	next := store.State{Version: h.fresh(), Log: "log", Offset: h.at.Offset, Watermark: h.at.Watermark,
+		Stamp: store.Stamp{Seq: h.Uint64N(2), At: 3}}
 	lacks := []uint64{0, store.Clearing, store.Clearing}[h.IntN(3)]
 	if h.take(s.Version, lacks, false) != nil {
 		h.full(false)
@@ -438,7 +459,8 @@ func (h *history) rebuild() {
 func (h *history) fill() {
 	h.full(false)
 	value := func(body string) string {
-		return string(store.Header{Ts: h.at.Watermark, Etag: h.Uint64N(9), TTL: []ttlrules.TTL{ttlrules.Inherit, ttlrules.Never, 5}[h.IntN(3)]}.Append(nil)) + body
+		return string(store.Header{Ts: h.at.Watermark, Etag: h.Uint64N(9),
+			TTL: []ttlrules.TTL{ttlrules.Inherit, ttlrules.Never, 5}[h.IntN(3)]}.Append(nil)) + body
 	}
 	version := h.version()
 	for i := range h.IntN(5) {
@@ -476,7 +498,8 @@ func (h *history) fill() {
 func (h *history) lose() {
 	m, n, docs, what := h.model, h.IntN(100), h.model.Documents(), h.IntN(7)
 	lost := []func() bool{
-		func() bool { return m.LoseDocument(n) }, func() bool { return m.LoseIndexMember(n) }, func() bool { return m.LoseConfig(n) },
+		func() bool { return m.LoseDocument(n) }, func() bool { return m.LoseIndexMember(n) },
+		func() bool { return m.LoseConfig(n) },
 		m.LoseState, m.PutForeign, func() bool { h.model.Flush(); return true }, func() bool { return m.LoseEntry(n) },
 	}[what]()
 	if !lost || h.rig == nil {

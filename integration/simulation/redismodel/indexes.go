@@ -24,7 +24,8 @@ func (s *Server) Configs() map[string]store.Config { return s.configs }
 // checkEntries returns an error unless a property index has as many entries as the last commit left.
 func (s *Server) checkEntries(of store.IndexOf) error {
 	if s.LostEntries(of) != 0 {
-		return fmt.Errorf("%w: property index %d of collection %s does not have the entries that the last commit left", store.ErrDamaged, of.Slot, of.Collection)
+		return fmt.Errorf("%w: property index %d of collection %s does not have the entries that the last commit left",
+			store.ErrDamaged, of.Slot, of.Collection)
 	}
 	return nil
 }

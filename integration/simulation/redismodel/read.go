@@ -60,7 +60,8 @@ func (c *collection) read(id string, whole bool) *store.Stored {
 func size(d *store.Stored) int { return d.Header.Len() + len(d.Body) }
 
 // Due finds documents that are due.
-func (s *Server) Due(_ context.Context, version string, cuts []store.Cut, limit, bytes int, whole bool) ([]store.Due, error) {
+func (s *Server) Due(_ context.Context, version string, cuts []store.Cut, limit, bytes int, whole bool) ([]store.Due,
+	error) {
 	if s.state.Version != version {
 		return nil, store.ErrFenced
 	}
@@ -88,7 +89,8 @@ func (s *Server) Due(_ context.Context, version string, cuts []store.Cut, limit,
 				id := c.index[at].id
 				stored := c.read(id, whole)
 				if stored == nil {
-					err = fmt.Errorf("%w: %s/%s is in the index, but is not a document", store.ErrDamaged, cuts[i].Collection, id)
+					err = fmt.Errorf("%w: %s/%s is in the index, but is not a document", store.ErrDamaged,
+						cuts[i].Collection, id)
 					return 0
 				}
 				d.IDs, d.Documents = append(d.IDs, id), append(d.Documents, *stored)
@@ -106,7 +108,8 @@ func (s *Server) Due(_ context.Context, version string, cuts []store.Cut, limit,
 			}
 			return c.index[at].score
 		}
-		if d.NextInherit, d.NextOwn = take(inherit, cut.Cuts.Inherit, cut.PassInherit), take(own, cut.Cuts.Own, cut.PassOwn); err != nil {
+		if d.NextInherit, d.NextOwn = take(inherit, cut.Cuts.Inherit, cut.PassInherit),
+			take(own, cut.Cuts.Own, cut.PassOwn); err != nil {
 			return nil, err
 		}
 	}
@@ -114,7 +117,8 @@ func (s *Server) Due(_ context.Context, version string, cuts []store.Cut, limit,
 }
 
 // Between finds what comes after places in the indexes of a collection, up to scores.
-func (s *Server) Between(_ context.Context, version, collection string, slices []store.Slice, limit, bytes int) ([]store.Found, error) {
+func (s *Server) Between(_ context.Context, version, collection string, slices []store.Slice, limit,
+	bytes int) ([]store.Found, error) {
 	c := s.at(collection)
 	if s.state.Version != version {
 		return nil, store.ErrFenced
@@ -130,7 +134,8 @@ func (s *Server) Between(_ context.Context, version, collection string, slices [
 			index = own
 		}
 		at := c.place(index, slice.After.Score)
-		for at < len(c.index) && c.index[at].index == index && !slice.After.Before(store.Place{Score: c.index[at].score, ID: c.index[at].id}) {
+		for at < len(c.index) && c.index[at].index == index &&
+			!slice.After.Before(store.Place{Score: c.index[at].score, ID: c.index[at].id}) {
 			at++
 		}
 		f.Next = store.NoScore
@@ -144,7 +149,8 @@ func (s *Server) Between(_ context.Context, version, collection string, slices [
 			id := c.index[at].id
 			stored := c.read(id, true)
 			if stored == nil {
-				return nil, fmt.Errorf("%w: %s/%s is in the index, but is not a document", store.ErrDamaged, collection, id)
+				return nil, fmt.Errorf("%w: %s/%s is in the index, but is not a document", store.ErrDamaged, collection,
+					id)
 			}
 			f.IDs, f.Documents = append(f.IDs, id), append(f.Documents, *stored)
 			limit, bytes = limit-1, bytes-size(stored)
@@ -172,7 +178,8 @@ func (s *Server) Get(collection, id string) (d Document, err error) {
 	if c.foreign {
 		return d, c.check(collection)
 	}
-	if at := s.state; at.Version == "" || at.Refused || at.Rebuild != 0 || s.configsLeft != len(s.configs) || c.left[0] != len(c.docs) {
+	if at := s.state; at.Version == "" || at.Refused || at.Rebuild != 0 || s.configsLeft != len(s.configs) ||
+		c.left[0] != len(c.docs) {
 		return d, sink.ErrUnavailable
 	}
 	config, configured := s.configs[collection]

@@ -148,7 +148,8 @@ func (c *contents) open(name string) *collection {
 	if one == nil {
 		one = &collection{docs: map[string]*store.Stored{}}
 	} else if one.shared {
-		one = &collection{docs: maps.Clone(one.docs), index: slices.Clone(one.index), left: one.left, foreign: one.foreign}
+		one = &collection{docs: maps.Clone(one.docs), index: slices.Clone(one.index), left: one.left,
+			foreign: one.foreign}
 	}
 	c.collections[name] = one
 	return one

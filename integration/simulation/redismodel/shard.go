@@ -117,11 +117,13 @@ func (s *Server) Clear(_ context.Context, version string, next store.State, rebu
 func (s *Server) Clock() int64 { return s.Now().UnixMilli() }
 
 // Commit commits a step.
-func (s *Server) Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange, changes []store.CollectionChanges) error {
+func (s *Server) Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange,
+	changes []store.CollectionChanges) error {
 	if err := s.mayCommit(ctx, pr.Version, configs, changes); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
-	s.state = store.State{Version: pr.Next, Log: s.state.Log, Offset: pr.Offset, Watermark: pr.Watermark, Stamp: pr.Stamp, Rebuild: pr.Rebuild, Events: cmp.Or(pr.Events, s.state.Events), Making: s.state.Making}
+	s.state = store.State{Version: pr.Next, Log: s.state.Log, Offset: pr.Offset, Watermark: pr.Watermark,
+		Stamp: pr.Stamp, Rebuild: pr.Rebuild, Events: cmp.Or(pr.Events, s.state.Events), Making: s.state.Making}
 	for _, c := range configs {
 		if delete(s.configs, c.Collection); c.Config != nil {
 			s.configs[c.Collection] = *c.Config
@@ -154,7 +156,8 @@ func (s *Server) Commit(ctx context.Context, pr store.Progress, configs []store.
 }
 
 // mayCommit returns why a step cannot be committed, as part 1 of commit.lua does.
-func (s *Server) mayCommit(ctx context.Context, version string, configs []store.ConfigChange, changes []store.CollectionChanges) error {
+func (s *Server) mayCommit(ctx context.Context, version string, configs []store.ConfigChange,
+	changes []store.CollectionChanges) error {
 	if err := s.Verify(ctx, version, nil); err != nil {
 		return err
 	}

@@ -134,7 +134,9 @@ func insert(name string, text []byte, after int) (with []byte, n int, err error)
 			for _, name := range node.Names {
 				if low, ok := limits[name.Name]; ok {
 					add(name.Pos(), "usual")
-					add(file.FileEnd, fmt.Sprintf("\nvar %[1]s = usual%[1]s\nfunc init() { pauses.Limit(&%[1]s, %[2]d) }\n", name.Name, low))
+					add(file.FileEnd,
+						fmt.Sprintf("\nvar %[1]s = usual%[1]s\nfunc init() { pauses.Limit(&%[1]s, %[2]d) }\n",
+							name.Name, low))
 				}
 			}
 		}

@@ -13,7 +13,8 @@ func TestAll_TheCopyCompiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "./processor/...", "./sink/events").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "./processor/...",
+		"./sink/events").CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
