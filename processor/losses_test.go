@@ -358,7 +358,7 @@ func TestG12_CrashAtEveryPoint(t *testing.T) {
 			err error
 			nth int
 		}{{errDead, 1}, {errFail, 2}} {
-			if !chosen(i, n) {
+			if !chosen(i, n) || quick && i%2 == 1 { // TestG1_G3_CrashAtEveryPoint passes each of these points too
 				continue
 			}
 			if slices.Contains(loadPoints, at) || slices.Contains(takeoverPoints, at) {

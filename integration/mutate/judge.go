@@ -47,7 +47,7 @@ type command struct {
 
 // testPackage is what go list says of a package.
 type testPackage struct {
-	ImportPath, Dir                    string
+	ImportPath                         string
 	Imports, TestImports, XTestImports []string
 	TestGoFiles, XTestGoFiles, GoFiles []string
 	Module                             struct{ Path, Dir string }
@@ -67,7 +67,8 @@ func (p testPackage) command(by string) command {
 
 // packages lists packages, by the patterns of go list.
 func packages(ctx context.Context, patterns ...string) (all []testPackage, err error) {
-	args := []string{"list", "-json=ImportPath,Dir,Module,GoFiles,Imports,TestGoFiles,XTestGoFiles,TestImports,XTestImports"}
+	fields := "-json=ImportPath,Module,GoFiles,Imports,TestGoFiles,XTestGoFiles,TestImports,XTestImports"
+	args := []string{"list", fields}
 	list := exec.CommandContext(ctx, "go", append(args, patterns...)...)
 	list.Stderr = os.Stderr
 	out, err := list.Output()

@@ -35,25 +35,24 @@ func (m *Model) write(msg Message, rest string) {
 		reject(codes...)
 		return
 	}
-
 	old, exists := m.docs[name]
 	if code := unmet(wire.Op(op), header(msg, wire.HeaderIfMatch), old, exists); code != 0 {
 		reject(code)
 		return
 	}
-
 	if header(msg, "Lapse-Slide") != "" {
 		m.slide(msg, name, old, reject)
 		return
 	}
 	next := Document{Etag: wire.Etag(msg.Seq), Ts: m.now, Trace: trace(msg)}
+	change := Change{Name: name, Document: next, Seq: msg.Seq, At: m.now}
 	switch wire.Op(op) {
 	case wire.Delete:
 		delete(m.docs, name)
 		m.fates[old.Etag] = "deleted by " + next.Etag.String()
 		m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusNoContent}
-		m.change(m.collections[collection], Change{Name: name, Document: next, Seq: msg.Seq, At: m.now,
-			Kind: "deleted"})
+		change.Kind = "deleted"
+		m.change(m.collections[collection], change)
 		return
 	case wire.Touch:
 		next.Body, next.Merged = old.Body, old.Merged
@@ -90,10 +89,9 @@ func (m *Model) write(msg Message, rest string) {
 	}
 	outcome.Warning = m.warning(msg, collection, asked, outcome)
 	m.Outcomes[msg.Seq] = outcome
-	m.change(m.collections[collection],
-		Change{Name: name, Document: next, Seq: msg.Seq, At: m.now,
-			Kind: map[bool]string{false: "created", true: "updated"}[exists], Touched: wire.Op(op) == wire.Touch,
-			ExpiresAt: outcome.ExpiresAt})
+	change.Document, change.Touched, change.ExpiresAt = next, wire.Op(op) == wire.Touch, outcome.ExpiresAt
+	change.Kind = map[bool]string{false: "created", true: "updated"}[exists]
+	m.change(m.collections[collection], change)
 }
 
 // slide renews the clock of a version for a read, if that moves its deadline. All else of the version stays.

@@ -158,8 +158,8 @@ func (m *Model) compareNotice(d *Diff, msg Message, e notice) {
 	for name, want := range map[string]string{
 		"Nats-Msg-Id":    "",
 		"ce-specversion": "1.0",
-		"ce-type": map[bool]string{true: "lapse.message.due.v1", false: "lapse.document." + e.kind +
-			".v1"}[e.kind == "due"],
+		"ce-type": map[bool]string{
+			true: "lapse.message.due.v1", false: "lapse.document." + e.kind + ".v1"}[e.kind == "due"],
 		"ce-source":      m.source(e.Etag, e.Collection),
 		"ce-subject":     wire.EscapeID(e.Name.ID),
 		"ce-time":        e.at.String(),

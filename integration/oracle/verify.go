@@ -132,7 +132,8 @@ func Check(ctx context.Context, o Options) (Result, Diff, error) {
 func required(models []*Model, at wire.Time) (n int) {
 	for _, m := range models {
 		at := max(at, m.now)
-		n += len(m.Expiries) + len(m.Rejections) + len(m.Warnings) + len(m.Changes) + len(m.warningsDue(at)) + len(m.toPublish(at))
+		n += len(m.Expiries) + len(m.Rejections) + len(m.Warnings) + len(m.Changes) +
+			len(m.warningsDue(at)) + len(m.toPublish(at))
 	}
 	return n
 }

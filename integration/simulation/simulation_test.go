@@ -26,7 +26,7 @@ import (
 var (
 	seeds   = flag.Int("seeds", 0, "run so many histories; 0: as many as fit into -for")
 	from    = flag.Uint64("from", 1, "the first seed; 0: a random one")
-	limit   = flag.Duration("for", 20*time.Second, "how long to run histories")
+	limit   = flag.Duration("for", 10*time.Second, "how long to run histories")
 	logs    = flag.Bool("logs", false, "with TestReplay: show what the processes log")
 	workers = flag.Int("workers", 2, "how many processes run histories")
 	step    = flag.Int("step", 1, "from seed to seed")
@@ -194,7 +194,8 @@ func (c counts) String() string {
 		return countsAre + string(b)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d messages, %d steps of the world, %s of its time; steps of each kind, and in how many histories:", c.Messages, c.Events, c.Took.Round(time.Second))
+	fmt.Fprintf(&b, "%d messages, %d steps of the world, %s of its time; "+
+		"steps of each kind, and in how many histories:", c.Messages, c.Events, c.Took.Round(time.Second))
 	for _, kind := range slices.Sorted(maps.Keys(c.Faults)) {
 		fmt.Fprintf(&b, " %s %d in %d,", kind, c.Faults[kind], c.With[kind])
 	}

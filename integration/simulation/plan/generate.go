@@ -364,7 +364,8 @@ func (g *generator) losses() {
 	for range 1 + r.IntN(2) {
 		at := g.when(g.length + 2*time.Second)
 		var lost []string
-		for _, stream := range pick(r, []string{"log", "events", "checkpoints", "snapshots"}, []string{"events"}, []string{"events", "checkpoints"}, []string{"checkpoints", "snapshots"}, []string{"log"}) {
+		for _, stream := range pick(r, []string{"log", "events", "checkpoints", "snapshots"}, []string{"events"},
+			[]string{"events", "checkpoints"}, []string{"checkpoints", "snapshots"}, []string{"log"}) {
 			if n := pick(r, 0, 1, 1, 2, 5, 20, 100); n > 0 {
 				lost = append(lost, stream, fmt.Sprint(n))
 			}
@@ -387,7 +388,8 @@ func (g *generator) losses() {
 		}
 		g.add(at, "power-loss", strings.Join(lost, " "))
 		for range r.IntN(6) {
-			g.add(at+g.within(2*time.Second), "write", pick(r, "create", "replace", "upsert", "patch"), g.collection(), g.id(), "-", pick(r, `{}`, `{"ttl":1}`))
+			g.add(at+g.within(2*time.Second), "write", pick(r, "create", "replace", "upsert", "patch"), g.collection(), g.id(), "-",
+				pick(r, `{}`, `{"ttl":1}`))
 		}
 	}
 	g.plan.Sync = pick(r, 100*time.Millisecond, 500*time.Millisecond, 2*time.Second, 2*time.Minute)
@@ -398,7 +400,8 @@ var kinds = []string{
 	"crash", "crash", "end", "stand", "owners", "handover", "disconnect", "ghost",
 	"nats-lose", "nats-slow", "nats-hang", "nats-lag", "nats-mute", "nats-clock",
 	"events-refuse", "events-age", "events-size",
-	"redis-lose", "redis-slow", "redis-hang", "redis-clock", "redis-flush", "rollback", "redis-restart", "redis-full", "redis-damage",
+	"redis-lose", "redis-slow", "redis-hang", "redis-clock", "redis-flush",
+	"rollback", "redis-restart", "redis-full", "redis-damage",
 }
 
 // lasting are faults after which a person may have to decide.
@@ -447,7 +450,8 @@ func (g *generator) fault(kind string) {
 			g.add(at, kind, pick(r, 1, 5, 100), long)
 		}
 	case "nats-clock", "redis-clock":
-		g.add(at, kind, pick(r, -time.Minute, -3*time.Second, -30*time.Millisecond, 0, 30*time.Millisecond, 3*time.Second, 9*time.Second, 30*time.Second))
+		g.add(at, kind, pick(r, -time.Minute, -3*time.Second, -30*time.Millisecond, 0, 30*time.Millisecond,
+			3*time.Second, 9*time.Second, 30*time.Second))
 	case "events-age", "redis-flush", "redis-restart", "log-anew":
 		g.add(at, kind)
 	case "events-size":
