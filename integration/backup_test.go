@@ -90,10 +90,9 @@ func beginsLike(t *testing.T, name string, restored, original []oracle.Message) 
 	return end
 }
 
-// A backup is taken under load, and restored into empty servers. The restored lapse goes on
-// under load. Its log begins as the original's; its documents and its events are those of its
-// log, each event once; and what the original had published of it has the same place in the
-// stream. The first lapse is undisturbed.
+// TestG3_BackupUnderLoad: a backup is taken under load, and restored into empty servers. The restored lapse goes on
+// under load. Its log begins as the original's; its documents and its events are those of its log, each event once; and
+// what the original had published of it has the same place in the stream. The first lapse is undisturbed.
 //
 // It fails if the backup reads the events before everything that its log caused is published; if the
 // restore leaves in the stream what the lost end of the log has caused; if the identity of the log
@@ -137,8 +136,8 @@ func TestG3_BackupUnderLoad(t *testing.T) {
 	}
 }
 
-// What expires between the backup and the restore gets its event from the restored lapse, once,
-// with the ids that the original has given it. What had expired before does not.
+// TestG3_ExpiredBetweenBackupAndRestore: what expires between the backup and the restore gets its event from the
+// restored lapse, once, with the ids that the original has given it. What had expired before does not.
 func TestG3_ExpiredBetweenBackupAndRestore(t *testing.T) {
 	t.Parallel()
 	first := external(t, harness.RedisOptions{})
@@ -160,9 +159,9 @@ func TestG3_ExpiredBetweenBackupAndRestore(t *testing.T) {
 	}
 }
 
-// A collection was dropped by mistake, and others were written before and after it. The backup
-// is restored until just before the drop: the documents are there, each expires when it has to,
-// and no event comes a second time.
+// TestG7_UntilBeforeADrop: a collection was dropped by mistake, and others were written before and after it. The backup
+// is restored until just before the drop: the documents are there, each expires when it has to, and no event comes a
+// second time.
 func TestG7_UntilBeforeADrop(t *testing.T) {
 	t.Parallel()
 	for _, shards := range []int{1, 3} {
@@ -207,7 +206,7 @@ func TestG7_UntilBeforeADrop(t *testing.T) {
 	}
 }
 
-// A backup under load is restored until the middle of its log, configurations and all: the
+// TestG3_UntilTheMiddle: a backup under load is restored until the middle of its log, configurations and all: the
 // result is what the log up to there gives.
 func TestG3_UntilTheMiddle(t *testing.T) {
 	t.Parallel()
@@ -230,7 +229,7 @@ func TestG3_UntilTheMiddle(t *testing.T) {
 	refuses(t, "use a later backup", "restore", name, "--until", "2199-01-01T00:00:00Z", "--data", t.TempDir())
 }
 
-// An embedded lapse is backed up while it runs and, from its directory, while it does not; the
+// TestG7_BackupEmbedded: an embedded lapse is backed up while it runs and, from its directory, while it does not; the
 // backup is restored into another directory.
 func TestG7_BackupEmbedded(t *testing.T) {
 	t.Parallel()
@@ -257,8 +256,8 @@ func TestG7_BackupEmbedded(t *testing.T) {
 	}
 }
 
-// Redis of before is not the one that fits a restored log: lapse refuses it, even if the log is
-// longer by now than what Redis has applied.
+// TestG7_RestoredWithAnOldRedis: Redis of before is not the one that fits a restored log: lapse refuses it, even if the
+// log is longer by now than what Redis has applied.
 func TestG7_RestoredWithAnOldRedis(t *testing.T) {
 	t.Parallel()
 	first := external(t, harness.RedisOptions{})
@@ -278,8 +277,8 @@ func TestG7_RestoredWithAnOldRedis(t *testing.T) {
 	}
 }
 
-// A restore that was interrupted leaves nothing that lapse takes for whole, and the same command
-// ends it. So does one that breaks off while the streams are completed.
+// TestG7_InterruptedRestore: a restore that was interrupted leaves nothing that lapse takes for whole, and the same
+// command ends it. So does one that breaks off while the streams are completed.
 func TestG7_InterruptedRestore(t *testing.T) {
 	t.Parallel()
 	first := external(t, harness.RedisOptions{})
@@ -338,7 +337,7 @@ func (w *world) complete() bool {
 	return err == nil && root.CachedInfo().Config.Metadata[wire.FormatKey] != wire.Restoring
 }
 
-// A restore that is killed at any time leaves nothing that lapse takes for whole.
+// TestG7_KilledRestore: a restore that is killed at any time leaves nothing that lapse takes for whole.
 func TestG7_KilledRestore(t *testing.T) {
 	t.Parallel()
 	first := external(t, harness.RedisOptions{})
@@ -379,7 +378,7 @@ func TestG7_KilledRestore(t *testing.T) {
 	second.verify()
 }
 
-// A damaged backup is refused by name before anything is changed, wherever the damage is.
+// TestG7_DamagedBackup: a damaged backup is refused by name before anything is changed, wherever the damage is.
 func TestG7_DamagedBackup(t *testing.T) {
 	t.Parallel()
 	first := external(t, harness.RedisOptions{})

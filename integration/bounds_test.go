@@ -56,8 +56,8 @@ func unread(w *world, path string) (net.Conn, error) {
 	return conn, err
 }
 
-// 200 clients follow the changes of a collection, and take nothing. Writes go on beside them. There is one consumer of
-// the events for all of them.
+// TestAll_Bounds_UnreadChanges: 200 clients follow the changes of a collection, and take nothing. Writes go on beside
+// them. There is one consumer of the events for all of them.
 //
 // It fails if each client has what NATS sends ahead, or all ids; if there is a consumer for each; or if a write fails.
 func TestAll_Bounds_UnreadChanges(t *testing.T) {
@@ -119,7 +119,8 @@ func publishLarge(t *testing.T, w *world, documents int) {
 	})
 }
 
-// Eight people look at the live events of the console at the same time, each of which is almost 1 MB.
+// TestAll_Bounds_LiveEvents: eight people look at the live events of the console at the same time, each of which is
+// almost 1 MB.
 //
 // It fails if a page reads so many events as it may show, whatever their size.
 func TestAll_Bounds_LiveEvents(t *testing.T) {
@@ -151,7 +152,7 @@ func TestAll_Bounds_LiveEvents(t *testing.T) {
 	})
 }
 
-// lapse archive writes 9,000 events, which are 74 MB, into files for one range of sequences.
+// TestAll_Bounds_Archive: lapse archive writes 9,000 events, which are 74 MB, into files for one range of sequences.
 //
 // It fails if it holds a file, or if files are cut by sequences alone.
 func TestAll_Bounds_Archive(t *testing.T) {
@@ -190,7 +191,8 @@ func TestAll_Bounds_Archive(t *testing.T) {
 	}
 }
 
-// A writer touches a document of 100 KB 1,000 times, and a reader gets one that slides, in collections with changes.
+// TestAll_Bounds_Touches: a writer touches a document of 100 KB 1,000 times, and a reader gets one that slides, in
+// collections with changes.
 //
 // It fails if the stream of events gets the document again with each touch, or a change with each renewal.
 func TestAll_Bounds_Touches(t *testing.T) {
@@ -228,8 +230,8 @@ func TestAll_Bounds_Touches(t *testing.T) {
 	}
 }
 
-// A client of the embedded NATS server publishes on subjects of 3.8 KB, and another one subscribes to as much as it
-// may.
+// TestAll_Bounds_Subjects: a client of the embedded NATS server publishes on subjects of 3.8 KB, and another one
+// subscribes to as much as it may.
 //
 // It fails if the server takes such subjects, or any number of subscriptions.
 func TestAll_Bounds_Subjects(t *testing.T) {

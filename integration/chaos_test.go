@@ -299,12 +299,11 @@ func (c *chaos) second() *harness.Lapse {
 	return other
 }
 
-// Faults of every kind happen one after the other, in random order, under load and under
-// reads. At the end every acknowledged message is in the log, and the events and documents
-// are those of the oracle, each once. In half of the runs redis-server persists, and in
-// half of them there are three shards. All runs have the shortest duplicate window.
-// LAPSE_FAULTS is the number of faults (7 if it is not set), LAPSE_SEED the first seed
-// (a random one).
+// TestAll_Faults: faults of every kind happen one after the other, in random order, under load and under reads. At the
+// end every acknowledged message is in the log, and the events and documents are those of the oracle, each once. In
+// half of the runs redis-server persists, and in half of them there are three shards. All runs have the shortest
+// duplicate window. LAPSE_FAULTS is the number of faults (7 if it is not set), LAPSE_SEED the first seed (a random
+// one).
 //
 // It fails if the commit or the events stream is not fenced; if a new owner does not look
 // up which events were published; if a lapse that was stopped goes on with old state; if a

@@ -13,9 +13,9 @@ import (
 	"github.com/seed18712806/lapse/integration/harness/deployed"
 )
 
-// Two regions as deploy/nats has them, with one shard and with four: mirrors follow, a write of a client in region
-// b is acknowledged and has its outcome, and what expires is seen there. Region b is promoted, and clients of both
-// write on. The first region refuses, also after a new start.
+// TestDeployment_Regions: two regions as deploy/nats has them, with one shard and with four: mirrors follow, a write of
+// a client in region b is acknowledged and has its outcome, and what expires is seen there. Region b is promoted, and
+// clients of both write on. The first region refuses, also after a new start.
 //
 // It goes red if a permission that the leaf nodes or lapse need is missing, or if the configurations do not fit
 // together.
@@ -107,8 +107,8 @@ lapse.region.b                         no     yes
 _INBOX.last                            yes    yes
 `
 
-// It goes red if something crosses that each region has for itself, as beats and fences, or if something does not
-// that the other region waits for.
+// TestRoles_BetweenRegions: it goes red if something crosses that each region has for itself, as beats and fences, or
+// if something does not that the other region waits for.
 func TestRoles_BetweenRegions(t *testing.T) {
 	t.Parallel()
 	a, b := deployed.StartRegions(t, 1)

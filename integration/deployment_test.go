@@ -12,9 +12,9 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// The whole of deploy/ as a new user starts it: three nats-servers and Redis, with TLS,
-// certificates and roles, and two lapse. A document that the writer writes expires, and the
-// reader sees that. One lapse is killed, and events go on.
+// TestDeployment: the whole of deploy/ as a new user starts it: three nats-servers and Redis, with TLS, certificates
+// and roles, and two lapse. A document that the writer writes expires, and the reader sees that. One lapse is killed,
+// and events go on.
 //
 // It goes red if the configurations, the permissions and what lapse needs do not fit
 // together, if a role may not do its work, or if the second lapse does not take over.
@@ -89,9 +89,9 @@ func deniedNothing(t *testing.T, d *deployed.Deployment) {
 	}
 }
 
-// What compose.cluster.yaml starts: three nats-servers that map writes to four shards, a Redis
-// Cluster, and three lapse, each of which owns a shard. Documents of all shards are written,
-// read and expire. Then a master of Redis, a nats-server and a lapse are killed, and all goes on.
+// TestDeployment_Cluster: what compose.cluster.yaml starts: three nats-servers that map writes to four shards, a Redis
+// Cluster, and three lapse, each of which owns a shard. Documents of all shards are written, read and expire. Then a
+// master of Redis, a nats-server and a lapse are killed, and all goes on.
 //
 // It goes red if the mapping, the permissions or the configuration of the cluster do not fit
 // what lapse needs, or if no replica becomes master.
@@ -161,9 +161,9 @@ func TestDeployment_Cluster(t *testing.T) {
 	deniedNothing(t, d)
 }
 
-// nats-server accepts the configuration in deploy/nats with the secrets of deploy/secrets, for
-// each server, with one shard and with four.
-// It goes red if a line of it is not valid, or a variable has no value.
+// TestDeployment_NATSConfigurationIsValid: nats-server accepts the configuration in deploy/nats with the secrets of
+// deploy/secrets, for each server, with one shard and with four. It goes red if a line of it is not valid, or a
+// variable has no value.
 func TestDeployment_NATSConfigurationIsValid(t *testing.T) {
 	t.Parallel()
 	d := deployed.New(t)

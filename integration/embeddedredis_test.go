@@ -15,8 +15,8 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// The embedded Redis listens nowhere by default: the process listens at its NATS and HTTP addresses
-// alone, makes no password, and serves all the same.
+// TestEmbeddedRedisIsClosed: the embedded Redis listens nowhere by default: the process listens at its NATS and HTTP
+// addresses alone, makes no password, and serves all the same.
 //
 // It fails if anything else in the process opens a port.
 func TestEmbeddedRedisIsClosed(t *testing.T) {
@@ -39,9 +39,9 @@ func TestEmbeddedRedisIsClosed(t *testing.T) {
 	}
 }
 
-// The port of the embedded Redis withstands a web page, and messages that announce more than there
-// is: the documents stay, and the process goes on. The password is in its file alone, which only its
-// owner reads, and which goes with the process.
+// TestEmbeddedRedisWithstands: the port of the embedded Redis withstands a web page, and messages that announce more
+// than there is: the documents stay, and the process goes on. The password is in its file alone, which only its owner
+// reads, and which goes with the process.
 //
 // It fails if an HTTP request or a client without the password runs a command, or if a length ends
 // the process.

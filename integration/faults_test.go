@@ -8,8 +8,8 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// The embedded default is killed under load and started again. It has the same documents
-// and publishes no event twice, though its Redis is empty at each start.
+// TestG7_EmbeddedKilledAndStartedAgain: the embedded default is killed under load and started again. It has the same
+// documents and publishes no event twice, though its Redis is empty at each start.
 //
 // It fails if NATS acknowledges a message before it has written it; if a rebuild publishes
 // events again.
@@ -38,7 +38,7 @@ func TestG7_EmbeddedKilledAndStartedAgain(t *testing.T) {
 	w.verify()
 }
 
-// nats-server is killed under load and started again. Meanwhile reads of Redis go on.
+// TestG1_NATSDiesAndComesBack: nats-server is killed under load and started again. Meanwhile reads of Redis go on.
 //
 // It fails if the processor ends when it loses the connection; if it does not continue at
 // the committed offset; if it publishes an event again whose acknowledgement was lost.
@@ -71,7 +71,7 @@ func TestG1_NATSDiesAndComesBack(t *testing.T) {
 	l.verifyStored(t)
 }
 
-// Servers stand still for a while or answer late. lapse waits for them.
+// TestG1_ServersStandStill: servers stand still for a while or answer late. lapse waits for them.
 //
 // It fails if a request waits without a limit for an answer that never comes; if lapse
 // takes a timeout for a failure of the request.

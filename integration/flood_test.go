@@ -88,10 +88,9 @@ func garbage(p wire.Prefix, i int) *nats.Msg {
 	return &nats.Msg{Subject: subject, Data: []byte(body), Header: header}
 }
 
-// A flood of garbage of every kind comes as fast as lapse can reject it. Each message is
-// rejected, other writes are applied and expire in time, and the memory of lapse does not
-// grow with the number of rejections. LAPSE_FLOOD is the number of messages
-// (10,000 if it is not set).
+// TestG8_FloodOfEveryKind: a flood of garbage of every kind comes as fast as lapse can reject it. Each message is
+// rejected, other writes are applied and expire in time, and the memory of lapse does not grow with the number of
+// rejections. LAPSE_FLOOD is the number of messages (10,000 if it is not set).
 //
 // It fails if lapse keeps something for each rejection; if each rejection costs a wait; if
 // an expiry event waits for the end of the flood.

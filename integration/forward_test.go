@@ -183,8 +183,9 @@ func publishVersions(ctx context.Context, js jetstream.JetStream, documents, ver
 	return nil
 }
 
-// Two "lapse forward" share the events of a collection. They, the nats-server and the receiver are killed
-// in turn, and the receiver is down a third of the time. LAPSE_FAULTS is the number of faults (8 if it is not set).
+// TestAll_Forward: two "lapse forward" share the events of a collection. They, the nats-server and the receiver are
+// killed in turn, and the receiver is down a third of the time. LAPSE_FAULTS is the number of faults (8 if it is not
+// set).
 //
 // It fails if the receiver does not get an event, or gets the events of a document in another order; if a
 // repetition has another id or body, or no valid signature; if an event is given up.

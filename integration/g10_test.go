@@ -20,9 +20,9 @@ import (
 // forgetful are flags with which lapse forgets soon.
 var forgetful = []string{"--duplicate-window", duplicateWindow.String(), "--forget-within", "15s"}
 
-// Documents expire, are deleted, overwritten, patched, dropped and rejected. After a while their bytes are
-// in no file of the NATS server, of Redis and of lapse. Those of a document that lives are still there,
-// also after Redis has lost everything.
+// TestG10_NothingIsLeftInAnyFile: documents expire, are deleted, overwritten, patched, dropped and rejected. After a
+// while their bytes are in no file of the NATS server, of Redis and of lapse. Those of a document that lives are still
+// there, also after Redis has lost everything.
 //
 // It fails without snapshots, without the truncation, and without the fillings of any stream. A log with a
 // maximum size has them too, and no sequence is missing from its middle.
@@ -60,7 +60,7 @@ func TestG10_NothingIsLeftInAnyFile(t *testing.T) {
 	})
 }
 
-// The same with two shards. The logs source the stream of configurations: after the truncation, and a
+// TestG10_Shards: the same with two shards. The logs source the stream of configurations: after the truncation, and a
 // restart of the NATS server, it may copy what the logs had already. That changes nothing.
 //
 // It fails if an older configuration takes effect again.

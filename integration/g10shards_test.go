@@ -12,8 +12,9 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// A shard in which nothing happens any more has its last snapshots in a file with those of another shard, in which a
-// document is deleted. The bytes of that are in no file soon, though nothing happens in the first shard.
+// TestG10_AShardThatRests: a shard in which nothing happens any more has its last snapshots in a file with those of
+// another shard, in which a document is deleted. The bytes of that are in no file soon, though nothing happens in the
+// first shard.
 //
 // It fails if a shard goes by its own documents when it takes snapshots, or, as shard 0, has Redis rewrite its files.
 func TestG10_AShardThatRests(t *testing.T) {
@@ -68,8 +69,8 @@ func TestG10_AShardThatRests(t *testing.T) {
 	}
 }
 
-// An order to forget lets go at once of what may go, in all shards, although lapse may take 8 days. Documents that live
-// stay, and what a document has lost is in no file.
+// TestG10_Forget: an order to forget lets go at once of what may go, in all shards, although lapse may take 8 days.
+// Documents that live stay, and what a document has lost is in no file.
 //
 // It fails if the order takes fewer snapshots than needed, ends no file of NATS, or does not let Redis rewrite its
 // files.

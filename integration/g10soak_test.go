@@ -44,7 +44,7 @@ type series struct {
 	values []float64
 }
 
-// A document's bytes have to be gone after forgetWithin; the events go after half of it.
+// forgetWithin is when a document's bytes have to be gone; the events go after half of it.
 const forgetWithin = 4 * time.Minute
 
 // TestG10_Soak: lapse, nats-server and redis-server run under a steady load of documents that

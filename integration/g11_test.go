@@ -27,8 +27,8 @@ func unready(t *testing.T, l *harness.Lapse, reason string) {
 	})
 }
 
-// Each server fails and comes back while nothing is written. /readyz, the metrics and the
-// log show the problem with its reason, the log once, and show when it is over.
+// TestG11_ServersGoAway: each server fails and comes back while nothing is written. /readyz, the metrics and the log
+// show the problem with its reason, the log once, and show when it is over.
 //
 // It fails if only steps find problems: an idle lapse makes no steps.
 func TestG11_ServersGoAway(t *testing.T) {
@@ -66,8 +66,8 @@ func TestG11_ServersGoAway(t *testing.T) {
 	w.verify()
 }
 
-// The data directory is removed while lapse runs. lapse ends with the reason, and does not
-// go on acknowledging writes that would be lost.
+// TestG11_DataIsGone: the data directory is removed while lapse runs. lapse ends with the reason, and does not go on
+// acknowledging writes that would be lost.
 //
 // It fails if lapse does not watch its data directory.
 func TestG11_DataIsGone(t *testing.T) {
@@ -85,8 +85,8 @@ func TestG11_DataIsGone(t *testing.T) {
 	}
 }
 
-// Two processes run on the same servers. The second is a standby: it is ready, serves
-// reads and names the owner. When the owner dies, and when it ends, the other goes on.
+// TestG1_AStandbyTakesOver: two processes run on the same servers. The second is a standby: it is ready, serves reads
+// and names the owner. When the owner dies, and when it ends, the other goes on.
 //
 // It fails if two processes keep taking the shard from each other.
 func TestG1_AStandbyTakesOver(t *testing.T) {
@@ -155,7 +155,7 @@ func takeovers(t *testing.T, all ...*harness.Lapse) int {
 	return n
 }
 
-// The bytes of documents that expired, or were overwritten, deleted or dropped, are in no
+// TestG10_NothingIsLeftInRedis: the bytes of documents that expired, or were overwritten, deleted or dropped, are in no
 // key of Redis.
 //
 // It fails if a removed document leaves its bytes in any key.
@@ -192,9 +192,9 @@ func TestG10_NothingIsLeftInRedis(t *testing.T) {
 	w.verify()
 }
 
-// The log loses its end and grows again, while lapse runs and while it does not run. lapse
-// refuses it, because it is another log, and refuses it again at the next start. With the
-// flags that the refusal names, lapse begin-anew lets it begin anew from that log.
+// TestG1_LogLostItsEnd: the log loses its end and grows again, while lapse runs and while it does not run. lapse
+// refuses it, because it is another log, and refuses it again at the next start. With the flags that the refusal names,
+// lapse begin-anew lets it begin anew from that log.
 //
 // It fails if lapse compares only sequences: it would then skip messages.
 func TestG1_LogLostItsEnd(t *testing.T) {

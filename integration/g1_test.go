@@ -16,9 +16,8 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// lapse is killed again and again under load, and applies each write once. A create that
-// was applied twice would be rejected the second time; one that was left out would be
-// missing.
+// TestG1_KilledAgainAndAgain: lapse is killed again and again under load, and applies each write once. A create that
+// was applied twice would be rejected the second time; one that was left out would be missing.
 //
 // It fails if the offset is committed apart from the effects, or before them; if outputs
 // are published after the commit; if lapse assumes that a former owner has published them.
@@ -37,8 +36,8 @@ func TestG1_KilledAgainAndAgain(t *testing.T) {
 	l.verifyStored(t)
 }
 
-// Two processors both act as the owner of the shard. The fence lets only one of two
-// commits through.
+// TestG1_TwoProcessesAtOnce: two processors both act as the owner of the shard. The fence lets only one of two commits
+// through.
 //
 // It fails if no script compares the version (a test beside the processor shows that the
 // commit must); if the fenced processor does not read the state again; if the ids of
@@ -60,8 +59,8 @@ func TestG1_TwoProcessesAtOnce(t *testing.T) {
 	l.verifyStored(t)
 }
 
-// A process stands still under load while another takes its shard over. It then
-// continues with old state, and changes nothing.
+// TestG1_WakesUpStale: a process stands still under load while another takes its shard over. It then continues with old
+// state, and changes nothing.
 //
 // It fails if the commit is not fenced; if the events stream is not, so that it stores the
 // events that the process had already sent.
@@ -85,7 +84,7 @@ func TestG1_WakesUpStale(t *testing.T) {
 	w.verify()
 }
 
-// The reply to a commit is lost. The commit took effect, and takes effect only once.
+// TestG1_AnswerOfACommitIsLost: the reply to a commit is lost. The commit took effect, and takes effect only once.
 //
 // It fails if the processor keeps messages that the state already covers after a takeover;
 // if the client repeats a script after a network error and nothing stops the second run.
@@ -113,7 +112,7 @@ func TestG1_AnswerOfACommitIsLost(t *testing.T) {
 	w.verify()
 }
 
-// Each operation has the outcome of the contract, in the order of the log: it is decided
+// TestG1_OutcomesFollowTheLog: each operation has the outcome of the contract, in the order of the log: it is decided
 // on the state that the operation before it has left.
 //
 // It fails if messages of one batch do not see each other's effects; if they are decided
@@ -149,8 +148,8 @@ func TestG1_OutcomesFollowTheLog(t *testing.T) {
 	w.verify()
 }
 
-// Writes in a fast batch are applied like other writes, each once and in their order,
-// though lapse is killed meanwhile. Bad writes among them are rejected.
+// TestG1_FastBatch: writes in a fast batch are applied like other writes, each once and in their order, though lapse is
+// killed meanwhile. Bad writes among them are rejected.
 //
 // It fails if the log does not allow fast batches; if lapse handles a message of a batch
 // in another way than a single message.

@@ -143,7 +143,7 @@ func writeToExpireAfter(w *world, n int, ttl wire.Time) map[string]wire.Time {
 	return deadlines
 }
 
-// No read returns a document at or after its deadline: not get, list or count, and
+// TestG2_NoReadAfterTheDeadline: no read returns a document at or after its deadline: not get, list or count, and
 // neither the service nor the reader.
 //
 // It fails if a read judges by the watermark alone; if list or count do not judge.
@@ -163,7 +163,7 @@ func TestG2_NoReadAfterTheDeadline(t *testing.T) {
 	w.verify()
 }
 
-// The same holds while lapse stands still and reaps nothing.
+// TestG2_NobodyReaps: the same holds while lapse stands still and reaps nothing.
 //
 // It fails if a read returns every document that is still in Redis.
 func TestG2_NobodyReaps(t *testing.T) {
@@ -182,7 +182,7 @@ func TestG2_NobodyReaps(t *testing.T) {
 	w.verify()
 }
 
-// In the very millisecond of its deadline a document is gone.
+// TestG2_AtTheDeadlineItself: in the very millisecond of its deadline a document is gone.
 //
 // It fails if a read judges by < instead of <=. Whether a read falls into one certain
 // millisecond is luck on a busy machine; TestG2_NeverAtItsDeadline beside the reader sets the

@@ -9,7 +9,7 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Of many versions of many documents, each that expires has one event, not before its
+// TestG3_OneEventPerExpiredVersion: of many versions of many documents, each that expires has one event, not before its
 // deadline. A version that is overwritten or deleted in time has none.
 //
 // It fails if the reaper does not compare the version of an index entry (or a write leaves
@@ -55,8 +55,8 @@ func TestG3_OneEventPerExpiredVersion(t *testing.T) {
 	}
 }
 
-// Events do not wait for a silent log: lapse appends a tick when a document is due, and
-// only then.
+// TestG3_ASilentLogTicks: events do not wait for a silent log: lapse appends a tick when a document is due, and only
+// then.
 //
 // It fails if lapse appends no ticks, or appends them while nothing is due.
 func TestG3_ASilentLogTicks(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// A write that reached the log before the deadline wins, however late lapse applies it. A
-// write that reached the log after the deadline finds the document gone.
+// TestG4_TheStampDecidesNotTheClock: a write that reached the log before the deadline wins, however late lapse applies
+// it. A write that reached the log after the deadline finds the document gone.
 //
 // It fails if lapse judges a write by its own clock instead of the stamp; if the reaper
 // goes by the clock and runs ahead of the log.
@@ -54,8 +54,8 @@ func TestG4_TheStampDecidesNotTheClock(t *testing.T) {
 	w.verify()
 }
 
-// Writes race with deadlines, within milliseconds. The one that the log has first wins,
-// and the events and versions of one document stand in order.
+// TestG4_RacesAtTheDeadline: writes race with deadlines, within milliseconds. The one that the log has first wins, and
+// the events and versions of one document stand in order.
 //
 // It fails if a document expires a millisecond after its deadline or before it; if lapse
 // publishes the event of an expired version after the rejection of the write that met it.

@@ -8,7 +8,7 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// A document that was expired when the configuration changed stays expired, reaped or not,
+// TestG5_NothingComesBack: a document that was expired when the configuration changed stays expired, reaped or not,
 // whatever the change. Its event has the deadline under the old configuration.
 //
 // It fails if lapse judges by the current default alone; if it forgets the history of the

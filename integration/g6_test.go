@@ -11,8 +11,8 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// A changed default counts for every document, and costs Redis the same for ten documents
-// and for ten thousand: about as many changed keys and commands.
+// TestG6_AChangeCostsTheSameForAnyNumber: a changed default counts for every document, and costs Redis the same for ten
+// documents and for ten thousand: about as many changed keys and commands.
 //
 // It fails if a change of the configuration changes documents or index entries one by one,
 // at once or in the background.

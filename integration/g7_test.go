@@ -15,7 +15,7 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Redis is wiped again and again under load. lapse rebuilds the state from the log and
+// TestG7_WipedAgainAndAgain: Redis is wiped again and again under load. lapse rebuilds the state from the log and
 // publishes no event a second time.
 //
 // It fails if a commit does not find that the state is gone; if a rebuild does not look up
@@ -37,7 +37,7 @@ func TestG7_WipedAgainAndAgain(t *testing.T) {
 	l.verifyStored(t)
 }
 
-// Redis is killed under load and started again, empty or with its data.
+// TestG7_RedisDiesAndComesBack: Redis is killed under load and started again, empty or with its data.
 //
 // It fails if lapse takes an old state of Redis for the committed one; if the processor
 // ends instead of waiting.
@@ -73,8 +73,8 @@ func TestG7_RedisDiesAndComesBack(t *testing.T) {
 	}
 }
 
-// Redis comes back with an older state. lapse applies the later messages again and
-// publishes no event again.
+// TestG7_AnOlderSnapshot: Redis comes back with an older state. lapse applies the later messages again and publishes no
+// event again.
 //
 // It fails if an owner relies on its memory instead of the state in Redis; if it publishes
 // outputs again because they follow the offset.
@@ -93,8 +93,8 @@ func TestG7_AnOlderSnapshot(t *testing.T) {
 	w.verify()
 }
 
-// While a shard has no state, a read answers that it is not available, and never that a
-// document does not exist.
+// TestG7_NoNotFoundOutOfIgnorance: while a shard has no state, a read answers that it is not available, and never that
+// a document does not exist.
 //
 // It fails if a reader takes a shard without state for an empty one.
 func TestG7_NoNotFoundOutOfIgnorance(t *testing.T) {
@@ -117,8 +117,8 @@ func TestG7_NoNotFoundOutOfIgnorance(t *testing.T) {
 	w.verify()
 }
 
-// lapse refuses a log that does not reach back to what Redis lacks, and a log that is not
-// the one from which Redis or the events were made. It overwrites nothing.
+// TestG7_RefusesAHole: lapse refuses a log that does not reach back to what Redis lacks, and a log that is not the one
+// from which Redis or the events were made. It overwrites nothing.
 //
 // It fails if lapse does not compare the offset with the first and the last sequence of
 // the log, or the log's creation time with the one in the state.

@@ -98,7 +98,7 @@ func nested(levels int) string {
 	return strings.Repeat(`{"a":`, levels-1) + "{}" + strings.Repeat("}", levels-1)
 }
 
-// The most levels are written and patched.
+// TestG8_DeepDocuments: the most levels are written and patched.
 func TestG8_DeepDocuments(t *testing.T) {
 	t.Parallel()
 	w := inProcess(t)
@@ -116,7 +116,7 @@ func short(s string) string {
 	return strconv.Quote(s)
 }
 
-// Bad input of every kind is rejected with its code and a reason, in an event and in the
+// TestG8_EveryKindOfBadInput: bad input of every kind is rejected with its code and a reason, in an event and in the
 // outcome. The next message is applied.
 //
 // It fails if lapse does not check a kind; if a message that it cannot decode stops the
@@ -171,7 +171,7 @@ func TestG8_EveryKindOfBadInput(t *testing.T) {
 	}
 }
 
-// A flood of garbage does not keep lapse from applying writes.
+// TestG8_FloodOfGarbage: a flood of garbage does not keep lapse from applying writes.
 //
 // It fails if each rejection costs a wait; if garbage fills a queue without a bound.
 func TestG8_FloodOfGarbage(t *testing.T) {
@@ -193,9 +193,9 @@ func TestG8_FloodOfGarbage(t *testing.T) {
 	}
 }
 
-// Two shards may publish rejections on one subject: one for an id token that should be
-// escaped and is not, one for the same token escaped. If lapse crashes after it has
-// published one of them, it still publishes the other.
+// TestG8_NoRejectionInTheShadowOfAnother: two shards may publish rejections on one subject: one for an id token that
+// should be escaped and is not, one for the same token escaped. If lapse crashes after it has published one of them, it
+// still publishes the other.
 //
 // It fails if a new owner takes the last message on a subject as proof that its shard has
 // published its own.

@@ -20,8 +20,8 @@ func (w *world) fill(collection string, n int, body string) wire.Outcome {
 	return w.Want(201, wire.Upsert, collection, "last", body)
 }
 
-// While very many documents are due, lapse applies writes in between. A write does not wait
-// until all due documents are reaped.
+// TestG9_WritesGoBeforeReaping: while very many documents are due, lapse applies writes in between. A write does not
+// wait until all due documents are reaped.
 //
 // It fails if lapse reaps all due documents in one step; if it goes on reaping while
 // writes are pending.
@@ -73,7 +73,7 @@ func TestG9_WritesGoBeforeReaping(t *testing.T) {
 		expiries)
 }
 
-// While very many writes are pending, lapse reaps due documents in between.
+// TestG9_ReapingIsNotStarved: while very many writes are pending, lapse reaps due documents in between.
 //
 // It fails if the reaper waits for a moment without pending writes.
 func TestG9_ReapingIsNotStarved(t *testing.T) {

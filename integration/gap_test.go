@@ -11,9 +11,9 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// The log of an embedded NATS server has lost a message, and Redis is embedded too, so the next start would
-// go on without it. It refuses that, with what to do, and goes on once a person has decided. No later start
-// asks again. Nobody can delete a single message of the log.
+// TestG12_TheEmbeddedLogHasAGap: the log of an embedded NATS server has lost a message, and Redis is embedded too, so
+// the next start would go on without it. It refuses that, with what to do, and goes on once a person has decided. No
+// later start asks again. Nobody can delete a single message of the log.
 //
 // It fails if a start goes on without a decision, or asks twice.
 func TestG12_TheEmbeddedLogHasAGap(t *testing.T) {

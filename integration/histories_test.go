@@ -29,13 +29,11 @@ func number(t *testing.T, variable string, usual int) int {
 	return n
 }
 
-// Random histories are played, many at a time, half of them on redis-server and half on
-// the embedded one. On that the test then sets the clock to the deadlines of the remaining
-// documents. The histories have every operation and configuration, and many messages
-// within a few milliseconds of a deadline. Outcomes, events and reads must be those of the
-// oracle. The test shortens a history that fails, and prints it as a scenario.
-// LAPSE_HISTORIES is the number of histories (18 if it is not set), LAPSE_SEED the first
-// seed (a random one).
+// TestAll_RandomHistories: random histories are played, many at a time, half of them on redis-server and half on the
+// embedded one. On that the test then sets the clock to the deadlines of the remaining documents. The histories have
+// every operation and configuration, and many messages within a few milliseconds of a deadline. Outcomes, events and
+// reads must be those of the oracle. The test shortens a history that fails, and prints it as a scenario.
+// LAPSE_HISTORIES is the number of histories (18 if it is not set), LAPSE_SEED the first seed (a random one).
 //
 // It fails if a deadline is compared by < instead of <=; if a write that meets an expired
 // document publishes no event for it, or publishes it after its own rejection; if a

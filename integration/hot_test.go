@@ -10,9 +10,9 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// On three replicas lapse rejects thousands of writes to one id, and the leader of the
-// events stream is killed. Each write is rejected once, in the order of the log, and many
-// rejections are in atomic batches.
+// TestG9_RejectionsOfOneIDOnReplicas: on three replicas lapse rejects thousands of writes to one id, and the leader of
+// the events stream is killed. Each write is rejected once, in the order of the log, and many rejections are in atomic
+// batches.
 //
 // It fails if the replicated stream refuses a batch; if lapse publishes a batch again that
 // may have been stored.

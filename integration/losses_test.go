@@ -275,7 +275,7 @@ func (x *losses) holds() map[string]string {
 	return all
 }
 
-// The names of what a person has to decide.
+// lossNames are the names of what a person has to decide.
 var lossNames = []string{
 	"the log ends before what was applied", "the log is another one", "the log no longer reaches back far enough",
 	"the shard is refused", "they cannot be published again",
@@ -394,10 +394,10 @@ func (x *losses) oneOfThree() (outcome string) {
 	return "went on with everything"
 }
 
-// Real servers lose ends of streams: each stream goes back to an instant of its own, and Redis is kept, goes back or
-// is empty. There is one server; or one of three; or two of three, which elect leaders without the end. lapse
-// runs meanwhile or dies, and clients write before it is back or do not. Then it goes on with the whole, so
-// that each message of the log counts once; or it refuses by name, and leaves Redis as it is. LAPSE_LOSSES is the
+// TestG12_LossesOnServers: real servers lose ends of streams: each stream goes back to an instant of its own, and Redis
+// is kept, goes back or is empty. There is one server; or one of three; or two of three, which elect leaders without
+// the end. lapse runs meanwhile or dies, and clients write before it is back or do not. Then it goes on with the whole,
+// so that each message of the log counts once; or it refuses by name, and leaves Redis as it is. LAPSE_LOSSES is the
 // number of losses (if it is not set 5, and 3 in make test), LAPSE_SEED the first seed (a random one).
 //
 // It fails if lapse takes what the servers have for the whole without a comparison.

@@ -9,7 +9,7 @@ import (
 	"github.com/seed18712806/lapse/integration/harness"
 )
 
-// Redis loses the documents of a collection under load, again and again. lapse publishes
+// TestG7_DocumentsLostUnderLoad: Redis loses the documents of a collection under load, again and again. lapse publishes
 // nothing that follows from the loss, finds it, and rebuilds the shard.
 //
 // It fails if lapse takes a lost document for one that does not exist: it would then reject

@@ -37,7 +37,7 @@ func answersLost(t *testing.T) (w *world, toNATS *harness.Proxy) {
 	return w, toNATS
 }
 
-// The connection to NATS is cut while lapse takes a shard over. The answer to its
+// TestG1_TheAnswerToATakeoverIsLost: the connection to NATS is cut while lapse takes a shard over. The answer to its
 // request never comes, and it must ask again at once.
 //
 // It fails if a request waits out its timeout after its connection is lost.
@@ -66,7 +66,7 @@ func TestG1_TheAnswerToATakeoverIsLost(t *testing.T) {
 	w.verify()
 }
 
-// The connection to NATS is cut before a tick is acknowledged. The next tick must not
+// TestG9_TheAnswerToATickIsLost: the connection to NATS is cut before a tick is acknowledged. The next tick must not
 // wait for that acknowledgement.
 //
 // It fails if lapse waits for the acknowledgement of a tick after its connection is lost.

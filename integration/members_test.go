@@ -87,9 +87,8 @@ func (w *world) lives(id string) {
 	w.ExpiryOf("c", id, o.Etag, harness.Limit)
 }
 
-// The owner reaches Redis, but not NATS: its connections are refused, or they stay open and
-// nothing comes through. The standby takes over, and keeps the shard when the former owner is
-// back.
+// TestG1_AnOwnerThatReachesRedisButNotNATS: the owner reaches Redis, but not NATS: its connections are refused, or they
+// stay open and nothing comes through. The standby takes over, and keeps the shard when the former owner is back.
 //
 // It fails if the owner steps on; if the processes take the shard in turns.
 func TestG1_AnOwnerThatReachesRedisButNotNATS(t *testing.T) {
@@ -128,8 +127,8 @@ func TestG1_AnOwnerThatReachesRedisButNotNATS(t *testing.T) {
 	}
 }
 
-// The owner reaches NATS, but not Redis, and the standby reaches both. Later it is the other
-// way round. At last Redis answers nobody.
+// TestG1_AnOwnerThatReachesNATSButNotRedis: the owner reaches NATS, but not Redis, and the standby reaches both. Later
+// it is the other way round. At last Redis answers nobody.
 //
 // It fails if an owner that cannot work keeps the shard; if the former owner takes it back
 // when it reaches Redis again; if the processes take the shard in turns while nobody can work.
@@ -256,9 +255,9 @@ func (p *prober) gap(t *testing.T) (longest time.Duration) {
 
 func (p *prober) end() { p.stop(); p.done.Wait() }
 
-// The owner ends, dies, or is stopped and continued, again and again under load, while another
-// process stands by. LAPSE_CRASHES is how often it ends and how often it dies (2 if it is not
-// set), LAPSE_PAUSES how often it is stopped (1).
+// TestAll_Takeovers: the owner ends, dies, or is stopped and continued, again and again under load, while another
+// process stands by. LAPSE_CRASHES is how often it ends and how often it dies (2 if it is not set), LAPSE_PAUSES how
+// often it is stopped (1).
 //
 // It fails if an event is lost, repeated or early; if a write is lost; if an owner that was
 // stopped takes the shard back.

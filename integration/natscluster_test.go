@@ -130,8 +130,8 @@ func (c *clustered) end() {
 		latest.Round(time.Millisecond))
 }
 
-// The leader of each stream and bucket steps down, and those of the log and of the events are
-// killed, under load. Every write takes effect once, and every event is published once.
+// TestG1_LeadersOfStreamsAreMovedAndKilled: the leader of each stream and bucket steps down, and those of the log and
+// of the events are killed, under load. Every write takes effect once, and every event is published once.
 //
 // It fails if lapse does not go on with the remaining servers; if a replicated stream
 // refuses the way in which lapse publishes.
@@ -185,11 +185,10 @@ var clusterFaults = map[string]func(c *clustered){
 	},
 }
 
-// Faults of every kind happen to a cluster of three nats-servers and the two lapses on it, in
-// random order and under load, with the shortest duplicate window. At the end every
-// acknowledged message is in the log, and events and documents are those of the oracle:
-// none is lost, repeated or early. LAPSE_CLUSTER_FAULTS is the number of faults (5 if it is
-// not set), LAPSE_SEED the seed (a random one).
+// TestAll_NATSClusterFaults: faults of every kind happen to a cluster of three nats-servers and the two lapses on it,
+// in random order and under load, with the shortest duplicate window. At the end every acknowledged message is in the
+// log, and events and documents are those of the oracle: none is lost, repeated or early. LAPSE_CLUSTER_FAULTS is the
+// number of faults (5 if it is not set), LAPSE_SEED the seed (a random one).
 //
 // It fails if the stream of events is not fenced on replicas; if an answer of a server that
 // is out of date is believed; if lapse waits for an answer that a lost leader owes it.
@@ -212,9 +211,9 @@ func TestAll_NATSClusterFaults(t *testing.T) {
 	c.end()
 }
 
-// The network splits a server off from the two others, each in turn. Whatever connection the only
-// lapse has to it stays up, but JetStream does not answer through it. lapse goes to another
-// server: writes take effect, events come and reads are answered while the server is split off.
+// TestG11_ASplitServerIsLeft: the network splits a server off from the two others, each in turn. Whatever connection
+// the only lapse has to it stays up, but JetStream does not answer through it. lapse goes to another server: writes
+// take effect, events come and reads are answered while the server is split off.
 //
 // It fails if lapse waits for the split to end.
 func TestG11_ASplitServerIsLeft(t *testing.T) {

@@ -13,9 +13,9 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Two processes of one prefix have different Redis: servers, or each an embedded one of its own.
-// The second is a named problem and answers no reads, so that all reads over NATS are answered by
-// the first. Once the first has gone, the second goes on by itself.
+// TestG11_TwoProcessesWithDifferentRedis: two processes of one prefix have different Redis: servers, or each an
+// embedded one of its own. The second is a named problem and answers no reads, so that all reads over NATS are answered
+// by the first. Once the first has gone, the second goes on by itself.
 //
 // It fails if a process that is not the owner reads from a Redis of its own.
 func TestG11_TwoProcessesWithDifferentRedis(t *testing.T) {
@@ -82,8 +82,8 @@ func document(t *testing.T, l *harness.Lapse) (status int) {
 	return answer.StatusCode
 }
 
-// Two processes share a Redis that is wiped, again and again. It has another identity then, and
-// neither is taken for one with another Redis.
+// TestG7_AWipedRedisIsNotAnotherOne: two processes share a Redis that is wiped, again and again. It has another
+// identity then, and neither is taken for one with another Redis.
 func TestG7_AWipedRedisIsNotAnotherOne(t *testing.T) {
 	t.Parallel()
 	w, all := members(t, 2, 1)

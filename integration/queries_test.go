@@ -24,12 +24,12 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Random queries are asked after each part of a random history: documents that come, change, expire and go, and
-// configurations whose indexes change. The same history runs on redis-server and on the embedded Redis, in one shard
-// and in four. A plain model answers each query by reading all documents; what lapse returns over all pages must be
-// that. Then queries are asked while documents and indexes change: each document that nobody changed must come exactly
-// once, and another one as it was at some time.
-// LAPSE_QUERIES is the number of queries in all (4000 if it is not set), LAPSE_SEED the seed (a random one).
+// TestRandomQueries: random queries are asked after each part of a random history: documents that come, change, expire
+// and go, and configurations whose indexes change. The same history runs on redis-server and on the embedded Redis, in
+// one shard and in four. A plain model answers each query by reading all documents; what lapse returns over all pages
+// must be that. Then queries are asked while documents and indexes change: each document that nobody changed must come
+// exactly once, and another one as it was at some time. LAPSE_QUERIES is the number of queries in all (4000 if it is
+// not set), LAPSE_SEED the seed (a random one).
 //
 // It fails if an entry is missing or left over after a write, an expiry or a change of the indexes; if a page ends
 // between two entries and the next one begins elsewhere; if a condition holds for a document by its entry, and not by

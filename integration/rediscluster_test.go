@@ -335,10 +335,9 @@ func (c *redisFaults) move() {
 	c.cluster.Move(int(slot), from, to, 1, func(int) { c.load.wait(c.t, 20) })
 }
 
-// A cluster of three masters with replicas moves slots, and fails over to replicas that lack
-// the last writes, under load and under reads. At the end the events and documents are those of
-// the oracle, each once. LAPSE_REDIS_FAULTS is how often it fails over or moves a slot (3 if
-// it is not set): of 8, 5 and 3.
+// TestAll_RedisCluster: a cluster of three masters with replicas moves slots, and fails over to replicas that lack the
+// last writes, under load and under reads. At the end the events and documents are those of the oracle, each once.
+// LAPSE_REDIS_FAULTS is how often it fails over or moves a slot (3 if it is not set): of 8, 5 and 3.
 //
 // It fails if a commit stops half-way where a slot is being moved; if a key that another
 // master has is taken for lost; if a replica's older state is gone on from as if nothing had
@@ -413,9 +412,9 @@ func counters(t *testing.T, l *harness.Lapse, names ...string) string {
 	return strings.Join(lines, ", ")
 }
 
-// One of three Redis masters stands still for 10 s. The shards on the others go on undisturbed: their
-// documents are read, their writes have outcomes, and their events are published; /readyz names the master.
-// When it continues, so do its shards.
+// TestAll_OneRedisMasterStandsStill: one of three Redis masters stands still for 10 s. The shards on the others go on
+// undisturbed: their documents are read, their writes have outcomes, and their events are published; /readyz names the
+// master. When it continues, so do its shards.
 //
 // It fails if a script that waits for one master holds up the scripts of another; if a
 // read of any master waits for the slots that are asked for at the one that stands still; if
@@ -520,8 +519,8 @@ func (w *world) writeTo(collection string, shards []int) (slowest time.Duration)
 	return slowest
 }
 
-// While one of three masters stands still, the owner dies and another process starts. It takes
-// the shards over that are on the other masters.
+// TestG9_TakeoverWhileARedisMasterStandsStill: while one of three masters stands still, the owner dies and another
+// process starts. It takes the shards over that are on the other masters.
 //
 // It fails if a process cannot start, or take anything over, until every master answers.
 func TestG9_TakeoverWhileARedisMasterStandsStill(t *testing.T) {
@@ -555,8 +554,8 @@ func onSentinels(t *testing.T) (*world, *rediscluster.Sentinels) {
 	return onRedis(t, s.URL(), client, "--redis-sentinel-password-file", file), s
 }
 
-// Sentinels fail over to a replica that lacks the last writes, under load and under reads.
-// At the end the events and documents are those of the oracle, each once.
+// TestG1_SentinelFailsOver: sentinels fail over to a replica that lacks the last writes, under load and under reads. At
+// the end the events and documents are those of the oracle, each once.
 //
 // It fails if lapse goes on with the old master; if what the replica lacks is taken for lost
 // for good.
@@ -612,8 +611,8 @@ func TestG1_SentinelFailsOver(t *testing.T) {
 		counters(t, w.lapse, "lapse_steps_fenced_total", "lapse_shards_damaged_total"))
 }
 
-// While the slot of a shard is moved to another master, a commit or a removal changes nothing
-// or is made as a whole, and a shard whose keys another master has is not taken for empty.
+// TestG1_NoCommitWhileASlotMoves: while the slot of a shard is moved to another master, a commit or a removal changes
+// nothing or is made as a whole, and a shard whose keys another master has is not taken for empty.
 //
 // It fails if a script that empties a key, and then uses it, stops half-way; if the keys of a
 // shard are looked for at one master alone.
@@ -685,8 +684,8 @@ func TestG1_NoCommitWhileASlotMoves(t *testing.T) {
 		})
 }
 
-// lapse reaches a Sentinel, and the master that it names, by TLS and with passwords of their
-// own. If one of them is wrong, lapse ends with a line that says which.
+// TestSecuredSentinel: lapse reaches a Sentinel, and the master that it names, by TLS and with passwords of their own.
+// If one of them is wrong, lapse ends with a line that says which.
 func TestSecuredSentinel(t *testing.T) {
 	t.Parallel()
 	const secret, sentinelSecret = "s3cret", "s4cret"
@@ -747,8 +746,8 @@ func TestSecuredSentinel(t *testing.T) {
 	}
 }
 
-// While a master stands still, a process starts. It answers the reads of the shards that are on the other
-// masters.
+// TestG9_ReadsOfAProcessThatStartsWhileARedisMasterStandsStill: while a master stands still, a process starts. It
+// answers the reads of the shards that are on the other masters.
 //
 // It fails if a reader has to ask the first shard, or every shard, before it can read one.
 func TestG9_ReadsOfAProcessThatStartsWhileARedisMasterStandsStill(t *testing.T) {

@@ -53,9 +53,9 @@ func (w *world) attempts(n int) {
 	}
 }
 
-// One of two shards is refused: its log has lost its end. The process stays up; the other shard goes on,
-// and what Redis has is read. The refused shard is named with what to do, once in the log, and nothing of
-// it is touched. When somebody has restored the log, the process goes on with the shard by itself.
+// TestG12_ARefusedShardHoldsUpNothingElse: one of two shards is refused: its log has lost its end. The process stays
+// up; the other shard goes on, and what Redis has is read. The refused shard is named with what to do, once in the log,
+// and nothing of it is touched. When somebody has restored the log, the process goes on with the shard by itself.
 //
 // It fails if a refusal ends the process, or if an attempt writes before it refuses.
 func TestG12_ARefusedShardHoldsUpNothingElse(t *testing.T) {
@@ -120,8 +120,8 @@ func TestG12_ARefusedShardHoldsUpNothingElse(t *testing.T) {
 	}
 }
 
-// Somebody deletes the stream of events. The process stays up and is not ready, reads go on, and no
-// attempt makes the stream anew.
+// TestG12_ADeletedStreamIsNotMadeAnew: somebody deletes the stream of events. The process stays up and is not ready,
+// reads go on, and no attempt makes the stream anew.
 func TestG12_ADeletedStreamIsNotMadeAnew(t *testing.T) {
 	t.Parallel()
 	w := external(t, harness.RedisOptions{Persistent: true})
@@ -144,7 +144,7 @@ func TestG12_ADeletedStreamIsNotMadeAnew(t *testing.T) {
 	}
 }
 
-// The log is gone before a process starts. It stays up, and reads what Redis has.
+// TestG12_ReadsWithoutALog: the log is gone before a process starts. It stays up, and reads what Redis has.
 func TestG12_ReadsWithoutALog(t *testing.T) {
 	t.Parallel()
 	w := external(t, harness.RedisOptions{Persistent: true})
@@ -163,9 +163,9 @@ func TestG12_ReadsWithoutALog(t *testing.T) {
 	}
 }
 
-// A log has lost its end. The command that gives it up refuses while a process is there, which it names. Without
-// the flag of this loss, or while nobody says that Redis is saved, it says what is refused. Then it begins anew, and
-// both processes go on.
+// TestG12_ADecisionNeedsThatNobodyServes: a log has lost its end. The command that gives it up refuses while a process
+// is there, which it names. Without the flag of this loss, or while nobody says that Redis is saved, it says what is
+// refused. Then it begins anew, and both processes go on.
 //
 // It fails if the command works beside an owner, or changes anything before it refuses.
 func TestG12_ADecisionNeedsThatNobodyServes(t *testing.T) {

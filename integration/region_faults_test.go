@@ -152,9 +152,9 @@ func newFaultyRegions(t *testing.T, seed uint64) *faultyRegions {
 	return r
 }
 
-// Faults of the link and of all servers of two regions happen one after the other, in random order, under writes and
-// reads in both. In the middle the first region hands over to the other one. LAPSE_REGION_FAULTS is the number
-// of faults (50 if it is not set), LAPSE_SEED the seed (a random one).
+// TestAll_Regions: faults of the link and of all servers of two regions happen one after the other, in random order,
+// under writes and reads in both. In the middle the first region hands over to the other one. LAPSE_REGION_FAULTS is
+// the number of faults (50 if it is not set), LAPSE_SEED the seed (a random one).
 //
 // It fails if a document is read in one of the regions at or after its deadline; if an event is missing or is there
 // twice; if an acknowledged write is lost; if the states of both regions are not the same at the end.

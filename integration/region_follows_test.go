@@ -19,8 +19,8 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// A region follows another one that has documents, configurations and expired events. Clients write in both
-// regions. At rest the states are the same, and so are the streams.
+// TestRegion_Follows: a region follows another one that has documents, configurations and expired events. Clients write
+// in both regions. At rest the states are the same, and so are the streams.
 //
 // It fails if the follower does not apply what was there before; if it applies a message in another way than the
 // first region; if a write does not get from the follower's NATS into the first region's log, or has not one outcome;
@@ -71,7 +71,8 @@ func TestRegion_Follows(t *testing.T) {
 	}
 }
 
-// A process that is started with --follow before the link to the first region is up waits for it.
+// TestRegion_FollowsOnceTheLinkIsUp: a process that is started with --follow before the link to the first region is up
+// waits for it.
 //
 // It fails if the process ends, as it does where nothing answers for the domain yet.
 func TestRegion_FollowsOnceTheLinkIsUp(t *testing.T) {
@@ -114,8 +115,9 @@ func (r *twoRegions) sameStreams() {
 	}
 }
 
-// Documents end in both regions at their deadlines, while the link is slow and while it is down. Meanwhile reads of
-// other documents go on. Then the link is up again, and the follower has what was written meanwhile.
+// TestAll_RegionFollowsWithoutALink: documents end in both regions at their deadlines, while the link is slow and while
+// it is down. Meanwhile reads of other documents go on. Then the link is up again, and the follower has what was
+// written meanwhile.
 //
 // It fails if the follower waits for the event of the first region before it takes a document for expired; if it
 // refuses reads when it has no link, or /readyz does not tell; if a mirror does not go on soon; if
@@ -228,7 +230,8 @@ func fetch(t *testing.T, l *harness.Lapse, path string) (status int, text string
 	return resp.StatusCode, string(body)
 }
 
-// With --max-staleness the follower refuses reads once it knows nothing of the first region for so long.
+// TestRegion_MaxStaleness: with --max-staleness the follower refuses reads once it knows nothing of the first region
+// for so long.
 //
 // It fails if a read is answered then, over NATS or HTTP; if reads do not go on once the link is up.
 func TestRegion_MaxStaleness(t *testing.T) {
@@ -273,9 +276,8 @@ func TestRegion_MaxStaleness(t *testing.T) {
 	t.Logf("reads are answered %v after the link is up", time.Since(up))
 }
 
-// The first region has no lapse, and a document is due. The follower has it no longer, and writes nothing for it:
-// neither
-// a tick nor an event. The first region does that when it is back.
+// TestRegion_FollowerPublishesNothing: the first region has no lapse, and a document is due. The follower has it no
+// longer, and writes nothing for it: neither a tick nor an event. The first region does that when it is back.
 //
 // It fails if a follower appends to the log or publishes events.
 func TestRegion_FollowerPublishesNothing(t *testing.T) {

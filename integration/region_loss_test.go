@@ -20,10 +20,9 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// The link is down, and the first region goes on; then its servers are killed, and the other region is promoted. It
-// has everything up to the message that the command names. When the first region comes back, it refuses and does
-// nothing
-// until lapse demote has saved what only it has; then it follows.
+// TestRegion_UnplannedLosesTheTailAlone: the link is down, and the first region goes on; then its servers are killed,
+// and the other region is promoted. It has everything up to the message that the command names. When the first region
+// comes back, it refuses and does nothing until lapse demote has saved what only it has; then it follows.
 //
 // It fails if a write that was mirrored is lost, or has no event or two; if the region that comes back publishes or
 // appends anything; if lapse demote loses a write that only it has, or saves another one.

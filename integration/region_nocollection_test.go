@@ -8,8 +8,8 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Lapse in the first region is started again with closed collections, while that of the follower is told that they are
-// open. The follower decides as the first region did, before and after.
+// TestRegion_TheRuleOfTheCollections: lapse in the first region is started again with closed collections, while that of
+// the follower is told that they are open. The follower decides as the first region did, before and after.
 //
 // It fails if the follower decides by its own flag, or by a rule that reaches it later than the messages.
 func TestRegion_TheRuleOfTheCollections(t *testing.T) {

@@ -86,8 +86,9 @@ func (f *fastWriters) lost(w *inRegion, logs []string) (lost int) {
 	return lost
 }
 
-// The first region hands over under as many writes as it takes, while each is synced to the disk: then thousands wait
-// in the queue of its log, which it stores and acknowledges after it was told to take no more.
+// TestAll_RegionHandsOverUnderLoad: the first region hands over under as many writes as it takes, while each is synced
+// to the disk: then thousands wait in the queue of its log, which it stores and acknowledges after it was told to take
+// no more.
 //
 // It fails if one of them is lost. LAPSE_HANDOVERS sets how often.
 func TestAll_RegionHandsOverUnderLoad(t *testing.T) {
@@ -120,9 +121,9 @@ func handsOverUnderLoad(t *testing.T, shards int) {
 	t.Logf("%d acknowledged writes", len(f.acked))
 }
 
-// The plan is printed and nothing is changed; a promotion that has begun is shown in /readyz with its next step, and is
-// taken back: then the first region goes on, and the other one follows it. Where something keeps a promotion from
-// ending well it is refused before anything was changed.
+// TestRegion_PlanAndUndo: the plan is printed and nothing is changed; a promotion that has begun is shown in /readyz
+// with its next step, and is taken back: then the first region goes on, and the other one follows it. Where something
+// keeps a promotion from ending well it is refused before anything was changed.
 func TestRegion_PlanAndUndo(t *testing.T) {
 	t.Parallel()
 	r := startRegions(t, regions.Options{})

@@ -160,8 +160,8 @@ func (p *patient) verifyStored(t *testing.T, log []oracle.Message) {
 		p.again, p.gap)
 }
 
-// Under writes through both regions the first region hands over to the other one, becomes its follower, and takes over
-// again in the same way.
+// TestAll_RegionPlannedChangeOver: under writes through both regions the first region hands over to the other one,
+// becomes its follower, and takes over again in the same way.
 //
 // It fails if an acknowledged write is lost; if a version that expires has no event in the region that is the first
 // at the end, or has two; if a former first region goes on; if it has another state as a follower.

@@ -16,7 +16,7 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// A region whose Redis is a cluster follows one with a single Redis, and takes its place.
+// TestAll_RegionRedisCluster: a region whose Redis is a cluster follows one with a single Redis, and takes its place.
 //
 // It fails if a shard on one of the masters is left out: of what is followed, or of the promotion.
 func TestAll_RegionRedisCluster(t *testing.T) {

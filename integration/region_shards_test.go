@@ -10,7 +10,8 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Two regions with two shards hand over to each other, with configurations before, between and after that.
+// TestAll_RegionShards: two regions with two shards hand over to each other, with configurations before, between and
+// after that.
 //
 // It fails if a shard is left out of a promotion; if the log of a shard gets a configuration twice or not at all: each
 // takes them from the stream of configurations, which begins anew with a promotion.
@@ -71,7 +72,8 @@ func (r *twoRegions) handOverTwice(seed uint64) {
 	b.verifyStored(r.t)
 }
 
-// Two regions with clusters of three nats-servers hand over to each other. All streams have three replicas.
+// TestAll_RegionClusters: two regions with clusters of three nats-servers hand over to each other. All streams have
+// three replicas.
 //
 // It fails if a promotion loses or repeats what a stream with replicas has.
 func TestAll_RegionClusters(t *testing.T) {
@@ -81,8 +83,8 @@ func TestAll_RegionClusters(t *testing.T) {
 	r.handOverTwice(61)
 }
 
-// Two regions follow the first one, and one of them is promoted. The other one is demoted, and follows that, as the
-// former first region does.
+// TestAll_RegionTwoFollowers: two regions follow the first one, and one of them is promoted. The other one is demoted,
+// and follows that, as the former first region does.
 //
 // It fails if a second follower keeps a region from being promoted; if it loses or repeats something as the follower of
 // another region than before.

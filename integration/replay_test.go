@@ -20,7 +20,7 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Each scenario in testdata has the outcomes and expirations that it gives, on the embedded Redis
+// TestAll_Scenarios: each scenario in testdata has the outcomes and expirations that it gives, on the embedded Redis
 // and on redis-server, and the oracle agrees.
 //
 // It fails if lapse breaks a rule of the contract that a scenario is about. The first lines

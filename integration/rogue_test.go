@@ -17,9 +17,9 @@ import (
 	"github.com/seed18712806/lapse/integration/harness/deployed"
 )
 
-// A nats-server of somebody who has the certificate of a client does not join the cluster, and
-// neither does one that has a certificate of a server but not its password, or the password but
-// only the certificate of a client. One with both joins: so the attempt itself works.
+// TestDeployment_RogueNATS: a nats-server of somebody who has the certificate of a client does not join the cluster,
+// and neither does one that has a certificate of a server but not its password, or the password but only the
+// certificate of a client. One with both joins: so the attempt itself works.
 //
 // It goes red if the routes accept certificates of the authority of the clients, or need no password.
 func TestDeployment_RogueNATS(t *testing.T) {
@@ -95,8 +95,8 @@ cluster {
 	})
 }
 
-// A redis-server of somebody who has the certificate of a client does not join the Redis Cluster
-// by CLUSTER MEET. One with the certificate of a node does: so the attempt itself works.
+// TestDeployment_RogueRedis: a redis-server of somebody who has the certificate of a client does not join the Redis
+// Cluster by CLUSTER MEET. One with the certificate of a node does: so the attempt itself works.
 //
 // It goes red if the authority of the nodes signs for clients, or nodes accept another authority.
 func TestDeployment_RogueRedis(t *testing.T) {

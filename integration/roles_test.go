@@ -187,9 +187,8 @@ func denied(t *testing.T, nc *nats.Conn, verb, subject string) *credentials.Deni
 	return credentials.AsDenied(nc.LastError())
 }
 
-// Every role may do what the table says, and nothing else of it. Each cell is tried on a
-// connection of its own to a nats-server with deploy/nats/accounts.conf: one that maps writes
-// to four shards, and one that does not.
+// TestRoles_NATS: every role may do what the table says, and nothing else of it. Each cell is tried on a connection of
+// its own to a nats-server with deploy/nats/accounts.conf: one that maps writes to four shards, and one that does not.
 //
 // It goes red if a permission is added to a role, or taken from it.
 func TestRoles_NATS(t *testing.T) {
@@ -225,9 +224,9 @@ func testRoles(t *testing.T, server *harness.NATS, shards int) {
 	}
 }
 
-// JetStream answers with its own rights to whatever reply subject a message names. Writers
-// and readers cannot use that to publish where they may not: not a document of another
-// collection, not an event, not a fence, not a tick.
+// TestRoles_RepliesReachNoStream: JetStream answers with its own rights to whatever reply subject a message names.
+// Writers and readers cannot use that to publish where they may not: not a document of another collection, not an
+// event, not a fence, not a tick.
 //
 // It goes red if applications are in the account of the streams.
 func TestRoles_RepliesReachNoStream(t *testing.T) {
@@ -288,8 +287,8 @@ func testRepliesReachNoStream(t *testing.T, shards int) {
 	w.verify()
 }
 
-// A reader has a durable consumer of its own, acknowledges an event, and gets the next one;
-// a batch of writes of a writer is stored.
+// TestRoles_Consume: a reader has a durable consumer of its own, acknowledges an event, and gets the next one; a batch
+// of writes of a writer is stored.
 //
 // It goes red if an import that the account of applications needs is missing.
 func TestRoles_Consume(t *testing.T) {
@@ -388,7 +387,7 @@ publish                        PUBLISH lapse x                                no
 run a module or a function     FUNCTION LIST                                  no    no     yes
 `
 
-// Every user of Redis may run what the table says, and nothing else of it.
+// TestRoles_Redis: every user of Redis may run what the table says, and nothing else of it.
 //
 // It goes red if a command is added to a user, or taken from it.
 func TestRoles_Redis(t *testing.T) {
@@ -425,7 +424,7 @@ func TestRoles_Redis(t *testing.T) {
 	}
 }
 
-// [sink.Reader] reads as the user reader of deploy/redis/users.acl, every kind of read.
+// TestRoles_ReaderOfRedis: [sink.Reader] reads as the user reader of deploy/redis/users.acl, every kind of read.
 //
 // It goes red if that user lacks a command.
 func TestRoles_ReaderOfRedis(t *testing.T) {
@@ -464,9 +463,8 @@ func TestRoles_ReaderOfRedis(t *testing.T) {
 	}
 }
 
-// While lapse lacks a permission in NATS, /readyz, the metrics and the log name the subject,
-// and all are well again once it has the permission. At the start, lapse ends with the same
-// reason.
+// TestG11_NATSDeniesLapse: while lapse lacks a permission in NATS, /readyz, the metrics and the log name the subject,
+// and all are well again once it has the permission. At the start, lapse ends with the same reason.
 //
 // It goes red if a denial shows only as an answer that does not come, or if lapse does not
 // subscribe again.
@@ -500,7 +498,7 @@ func TestG11_NATSDeniesLapse(t *testing.T) {
 	}
 }
 
-// The same for a command of Redis.
+// TestG11_RedisDeniesLapse: the same for a command of Redis.
 func TestG11_RedisDeniesLapse(t *testing.T) {
 	t.Parallel()
 	w := external(t, harness.RedisOptions{Persistent: true})

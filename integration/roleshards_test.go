@@ -51,9 +51,9 @@ func (w *world) logs() (all []oracle.Message) {
 	return all
 }
 
-// The writes of a writer reach the logs of all four shards, through the import of the account
-// of applications and the mapping of the account of the streams. Each has its outcome, its
-// event, and a place in the log of its shard alone.
+// TestRoles_WritesAreMapped: the writes of a writer reach the logs of all four shards, through the import of the
+// account of applications and the mapping of the account of the streams. Each has its outcome, its event, and a place
+// in the log of its shard alone.
 //
 // It goes red if the mapping is in the account of applications, where the import no longer
 // matches what it makes of a write; or if it is in no account.

@@ -30,9 +30,10 @@ var closedToOthers = []string{
 	"$JS.ACK.LAPSE_EVENTS.c.1.1.1.1.1", "$JS.FC.LAPSE_EVENTS.c.1", "$SRV.PING", "_INBOX.lapse.1", "_INBOX.operator.1",
 }
 
-// JetStream publishes the messages and the heartbeats of a push consumer with its own rights, where the consumer's
-// configuration says. A writer gets no consumer, and those of a reader and of forwarder deliver within their accounts
-// alone: nothing reaches a subject of the account of the streams, whatever they name.
+// TestRoles_PushConsumersReachNothing: JetStream publishes the messages and the heartbeats of a push consumer with its
+// own rights, where the consumer's configuration says. A writer gets no consumer, and those of a reader and of
+// forwarder deliver within their accounts alone: nothing reaches a subject of the account of the streams, whatever they
+// name.
 //
 // It goes red if an account of readers imports a subject by which something is written, or if writers have JetStream.
 func TestRoles_PushConsumersReachNothing(t *testing.T) {
@@ -167,8 +168,8 @@ func ask(t *testing.T, nc *nats.Conn, subject, body string, headers ...string) (
 	return a
 }
 
-// A writer cannot make JetStream, or a server, publish for it by the headers of its own writes:
-// not by a schedule, by a rollup, or by the destination of a trace.
+// TestRoles_HeadersPublishNowhere: a writer cannot make JetStream, or a server, publish for it by the headers of its
+// own writes: not by a schedule, by a rollup, or by the destination of a trace.
 //
 // It goes red if the log allows schedules or rollups, or if a writer may do more than write.
 func TestRoles_HeadersPublishNowhere(t *testing.T) {

@@ -33,9 +33,9 @@ func (w *world) mirrored(t *testing.T, js jetstream.JetStream) {
 	})
 }
 
-// A reader acknowledges what forwarder holds, changes the filter of its consumer and deletes it, and takes all the
-// consumers that NATS allows. forwarder has its consumer as it was, and consumers of lapse can be made. lapse is ready,
-// and says what has happened.
+// TestRoles_AReaderHarmsReadersAlone: a reader acknowledges what forwarder holds, changes the filter of its consumer
+// and deletes it, and takes all the consumers that NATS allows. forwarder has its consumer as it was, and consumers of
+// lapse can be made. lapse is ready, and says what has happened.
 //
 // It goes red if readers are in the account of the streams, or in that of forwarder.
 func TestRoles_AReaderHarmsReadersAlone(t *testing.T) {
@@ -105,8 +105,9 @@ func testAReaderHarmsReadersAlone(t *testing.T, shards int) {
 	w.verify()
 }
 
-// forwarder makes LAPSE_DEAD with the log and the events as its sources, by each way that it knows, and with a
-// republication on a delete. It gets no message of the log, and nothing is deleted.
+// TestAll_Roles_AForwarderReachesItsAccountAlone: forwarder makes LAPSE_DEAD with the log and the events as its
+// sources, by each way that it knows, and with a republication on a delete. It gets no message of the log, and nothing
+// is deleted.
 //
 // It goes red if forwarder is in the account of the streams, or if that exports the right to create consumers.
 func TestAll_Roles_AForwarderReachesItsAccountAlone(t *testing.T) {
@@ -163,8 +164,8 @@ func testAForwarderReachesItsAccountAlone(t *testing.T, shards int) {
 	w.verify()
 }
 
-// A reader handles events with OnExpired of the Go client, from its account: it gets one again that was not handled,
-// changes the wait for acknowledgements, and gets none again that it has acknowledged.
+// TestRoles_OnExpired: a reader handles events with OnExpired of the Go client, from its account: it gets one again
+// that was not handled, changes the wait for acknowledgements, and gets none again that it has acknowledged.
 //
 // It goes red if the account or the user lacks what OnExpired needs, with either form of the subjects of
 // acknowledgements.

@@ -100,9 +100,9 @@ func reading(ctx context.Context, t *testing.T, w *world, g *gaps) (wait func())
 	return all.Wait
 }
 
-// Three processes are restarted one after the other under load, with one shard and with four.
-// Events go on with small gaps, and each read is answered. A tenth of LAPSE_CRASHES is how often
-// (once if it is not set).
+// TestAll_RollingRestart: three processes are restarted one after the other under load, with one shard and with four.
+// Events go on with small gaps, and each read is answered. A tenth of LAPSE_CRASHES is how often (once if it is not
+// set).
 //
 // It fails if an event is lost, repeated or early; if a write is lost; if a process that ends
 // drops a read that it has accepted, or accepts one that it does not answer.

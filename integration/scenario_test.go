@@ -198,7 +198,7 @@ func (s *scenario) parseLine(line string) error {
 
 const scenarioDir = "testdata/scenarios"
 
-// A scenario that is written and parsed again is the same.
+// TestScenariosAreWrittenAsTheyAreRead: a scenario that is written and parsed again is the same.
 func TestScenariosAreWrittenAsTheyAreRead(t *testing.T) {
 	t.Parallel()
 	generated := scenario{comments: []string{"x"}, given: true, expired: []string{"c/a 1"}, steps: []step{

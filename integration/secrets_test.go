@@ -14,8 +14,8 @@ import (
 	"github.com/seed18712806/lapse/integration/harness/deployed"
 )
 
-// Every secret is replaced while lapse runs: the authority, all certificates and all
-// passwords. lapse is not started again, and goes on with the new ones.
+// TestDeployment_Renewal: every secret is replaced while lapse runs: the authority, all certificates and all passwords.
+// lapse is not started again, and goes on with the new ones.
 //
 // It goes red if lapse reads a password, a certificate or an authority only once, or if a
 // server does not take up what deploy/docs/security.md says that it does.
@@ -78,7 +78,7 @@ func TestDeployment_Renewal(t *testing.T) {
 	l.Ready()
 }
 
-// No secret is in a log, an error, /metrics, /readyz or the list of processes: not one that
+// TestSecretsAreShownNowhere: no secret is in a log, an error, /metrics, /readyz or the list of processes: not one that
 // is right, and not one that is wrong or cannot be read as what it should be.
 //
 // It goes red if an error prints the content of a file or the password of a URL.

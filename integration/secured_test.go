@@ -19,7 +19,7 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// lapse works on servers that it reaches only by TLS and with passwords, and its log has no
+// TestSecuredServers: lapse works on servers that it reaches only by TLS and with passwords, and its log has no
 // password.
 func TestSecuredServers(t *testing.T) {
 	t.Parallel()

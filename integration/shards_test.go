@@ -10,9 +10,9 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Four shards belong to two processes, two each. Each process reads the messages of its own
-// shards alone: about half of all. Then one is killed under load, and the other goes on with all
-// shards; reads go over all shards all the time.
+// TestG1_ShardsOverTwoProcesses: four shards belong to two processes, two each. Each process reads the messages of its
+// own shards alone: about half of all. Then one is killed under load, and the other goes on with all shards; reads go
+// over all shards all the time.
 //
 // It fails if a process reads a log that it does not own, if a shard stays without an owner, or
 // if a configuration does not reach every shard.
@@ -69,7 +69,7 @@ func TestG1_ShardsOverTwoProcesses(t *testing.T) {
 	l.verifyStored(t)
 }
 
-// The embedded default with four shards is killed, and starts again with what it had.
+// TestG7_EmbeddedShards: the embedded default with four shards is killed, and starts again with what it had.
 //
 // It fails if the embedded server does not map writes, or if a start does not rebuild every shard.
 func TestG7_EmbeddedShards(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// What a document takes in the log, in Redis and in the stream of events, for bodies of two
-// sizes: the figures of "Size" in deploy/docs/scale.md.
+// TestSizeOfADocument: what a document takes in the log, in Redis and in the stream of events, for bodies of two sizes:
+// the figures of "Size" in deploy/docs/scale.md.
 //
 // It fails if one takes much more or less than that page says.
 func TestSizeOfADocument(t *testing.T) {

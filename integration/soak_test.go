@@ -38,11 +38,10 @@ func (c *chaos) gauged() gauge {
 	return gauge{megabytes(c.t, c.lapse), int(metric(c.t, c.lapse, "go_goroutines"))}
 }
 
-// One lapse runs under load and changing configurations while faults happen around it:
-// servers die and stand still, connections fail, Redis is wiped, another lapse takes its
-// shard over. At the end the oracle agrees. The memory of lapse and its goroutines
-// have grown by no more than half since the first third, plus a constant. LAPSE_SOAK is
-// the duration (5 seconds if it is not set).
+// TestAll_Soak: one lapse runs under load and changing configurations while faults happen around it: servers die and
+// stand still, connections fail, Redis is wiped, another lapse takes its shard over. At the end the oracle agrees. The
+// memory of lapse and its goroutines have grown by no more than half since the first third, plus a constant. LAPSE_SOAK
+// is the duration (5 seconds if it is not set).
 //
 // It fails if lapse keeps anything for each message, failure, reconnection or takeover.
 func TestAll_Soak(t *testing.T) {

@@ -21,8 +21,9 @@ import (
 
 var storeNow = flag.Bool("store", false, "make testdata/stored-v3 anew, by this version")
 
-// What the first version of format 3 has stored can be read by this version: it is in a backup, which is
-// restored. A change of the format makes another directory, and this one goes: lapse reads one format.
+// TestG7_StoredByAnEarlierVersion: what the first version of format 3 has stored can be read by this version: it is in
+// a backup, which is restored. A change of the format makes another directory, and this one goes: lapse reads one
+// format.
 //
 // It fails if this version reads the streams, the checkpoints, the documents in the log, the
 // snapshots or the backup itself otherwise than the version that has written them.
@@ -138,7 +139,8 @@ func (w *world) everything() (lines []string) {
 	return append(lines, events...)
 }
 
-// What another version has stored beside the streams is refused by name, with how to go on.
+// TestG11_AnUnknownFormatIsNamed: what another version has stored beside the streams is refused by name, with how to go
+// on.
 func TestG11_AnUnknownFormatIsNamed(t *testing.T) {
 	t.Parallel()
 	w := external(t, harness.RedisOptions{})

@@ -85,8 +85,8 @@ func restoredBehind(t *testing.T, backup string, first *world, flags ...string) 
 	return w
 }
 
-// A backup is taken under load, when the log was truncated behind snapshots. The restored lapse has
-// what the whole log gives, and goes on.
+// TestG3_BackupOfATruncatedLog: a backup is taken under load, when the log was truncated behind snapshots. The restored
+// lapse has what the whole log gives, and goes on.
 //
 // It fails if the backup lacks a snapshot that its log continues.
 func TestG3_BackupOfATruncatedLog(t *testing.T) {
@@ -120,8 +120,8 @@ func TestG3_BackupOfATruncatedLog(t *testing.T) {
 	}
 }
 
-// A backup with a truncated log can be restored until each message that the oldest snapshots continue. For
-// an earlier one it is refused, and the earliest one is named.
+// TestG3_UntilBehindASnapshot: a backup with a truncated log can be restored until each message that the oldest
+// snapshots continue. For an earlier one it is refused, and the earliest one is named.
 //
 // It fails if a snapshot is used that is later than the log, or if the refusal names a message at which
 // some shard is refused.
@@ -159,8 +159,8 @@ func TestG3_UntilBehindASnapshot(t *testing.T) {
 	}
 }
 
-// A collection is dropped by mistake when the log was truncated, and a snapshot is later than the drop. The
-// backup is restored until just before it.
+// TestG7_UntilBeforeADropBehindASnapshot: a collection is dropped by mistake when the log was truncated, and a snapshot
+// is later than the drop. The backup is restored until just before it.
 func TestG7_UntilBeforeADropBehindASnapshot(t *testing.T) {
 	t.Parallel()
 	for _, shards := range []int{1, 3} {

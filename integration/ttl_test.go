@@ -170,8 +170,8 @@ func (tl *timeline) scenarios() {
 	tl.gone(2.2, "lowered", "old")
 }
 
-// The scenarios of issue trackers and public test suites, on embedded and on external
-// servers: each event exists once, none is early, and there is no other.
+// TestTTLScenarios: the scenarios of issue trackers and public test suites, on embedded and on external servers: each
+// event exists once, none is early, and there is no other.
 func TestTTLScenarios(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) *world{
 		"embedded": embedded,

@@ -12,7 +12,7 @@ import (
 	"github.com/seed18712806/lapse/integration/harness"
 )
 
-// A client sends one request with a path as it is, follows redirects if clients of its kind do,
+// pathClient sends one request with a path as it is, follows redirects if clients of its kind do,
 // and returns the status and the body of the answer.
 type pathClient func(t *testing.T, method, base, path, body string) (status int, text string)
 

@@ -271,8 +271,10 @@ func (m *Model) compareRejection(d *Diff, want expected, msg Message, seen map[s
 	}
 }
 
-// The names of outputs in findings.
-func expiryOf(id string) string     { return "expiry of " + id }
+// expiryOf is the name of an expiry in findings.
+func expiryOf(id string) string { return "expiry of " + id }
+
+// rejectionOf is the name of a rejection in findings.
 func rejectionOf(seq uint64) string { return fmt.Sprintf("rejection of message %d", seq) }
 
 // compareOrder checks that the outputs of each document stand in the order of the log. It

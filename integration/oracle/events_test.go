@@ -63,8 +63,8 @@ func TestCompareEventsAgrees(t *testing.T) {
 	}
 }
 
-// Each case spoils the events in one way. The oracle must find exactly that, with the
-// right kind.
+// TestCompareEventsCatches: each case spoils the events in one way. The oracle must find exactly that, with the right
+// kind.
 func TestCompareEventsCatches(t *testing.T) {
 	e := func(events []Message, i int, change func(*Message)) []Message {
 		change(&events[i])

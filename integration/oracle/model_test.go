@@ -115,8 +115,8 @@ func TestBoundary(t *testing.T) {
 	l.want("by the tick", l.expiries(), "a/2@5000(5)")
 }
 
-// Any message moves log time for all documents. Log time never goes back: a stamp that
-// is less than an earlier one counts as the earlier one.
+// TestTimeOfTheLog: any message moves log time for all documents. Log time never goes back: a stamp that is less than
+// an earlier one counts as the earlier one.
 func TestTimeOfTheLog(t *testing.T) {
 	for _, subject := range []string{"write.upsert.c.b", "write.broken", "config.other", "drop.other", "tick"} {
 		l := newLogbook(t)
@@ -209,7 +209,7 @@ func nested(levels int) string {
 	return strings.Repeat(`{"a":`, levels-1) + "{}" + strings.Repeat("}", levels-1)
 }
 
-// A body may have so many levels of objects and arrays, and so may what is patched with it. Signs in
+// TestLevels: a body may have so many levels of objects and arrays, and so may what is patched with it. Signs in
 // strings are no levels.
 func TestLevels(t *testing.T) {
 	l := newLogbook(t)
@@ -297,7 +297,7 @@ func TestBadRequests(t *testing.T) {
 	l.want("no harm done", fmt.Sprint(*l.m.Config("c").DefaultTTL, " ", l.m.Config("none").IndexingMode), "-1 none")
 }
 
-// The If-Match of a configuration or a drop names the etag of the configuration, which is
+// TestConfigurationOnCondition: the If-Match of a configuration or a drop names the etag of the configuration, which is
 // the sequence of its message.
 func TestConfigurationOnCondition(t *testing.T) {
 	l := newLogbook(t)
@@ -327,7 +327,7 @@ func TestConfigurationOnCondition(t *testing.T) {
 	l.want("rejections", l.rejections(), "1:[412] 2:[412] 4:[412] 5:[400] 7:[412] 9:[412]")
 }
 
-// A client may ask for outcomes only under _INBOX and the prefixes in the settings.
+// TestReplyPrefixes: a client may ask for outcomes only under _INBOX and the prefixes in the settings.
 func TestReplyPrefixes(t *testing.T) {
 	l := newLogbook(t)
 	l.m.set.ReplyPrefixes = []string{"_MY", "a.b"}
@@ -340,7 +340,7 @@ func TestReplyPrefixes(t *testing.T) {
 	}
 }
 
-// While TTL is off, any ttl is stored. Once TTL is on, one that is not valid counts as none.
+// TestTTLWhileOff: while TTL is off, any ttl is stored. Once TTL is on, one that is not valid counts as none.
 func TestTTLWhileOff(t *testing.T) {
 	l := newLogbook(t)
 	warns := func(want bool, subject, body string) {

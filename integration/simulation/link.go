@@ -29,9 +29,10 @@ type lane struct {
 	moves bool          // the next message of a mirror is under way
 }
 
-// The lanes of a link: the mirrored streams by their names, and the questions.
+// questions is the lane of a link beside those of the mirrored streams, which have their names.
 const questions = "questions"
 
+// mirrored are the streams that the second region mirrors.
 var mirrored = []string{observer.Log, observer.Events}
 
 func newLink(random *rand.Rand) link {

@@ -19,8 +19,8 @@ func TestAll_TheCopyCompiles(t *testing.T) {
 	}
 }
 
-// A call is in front of each statement, also in a case and in a function within a function.
-// A mutex counts as held before it is locked, and until it is unlocked.
+// TestInsert: a call is in front of each statement, also in a case and in a function within a function. A mutex counts
+// as held before it is locked, and until it is unlocked.
 func TestInsert(t *testing.T) {
 	const text = `package shard
 
