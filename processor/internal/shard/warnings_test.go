@@ -54,28 +54,34 @@ func TestG3_WarningsOfOneInstant(t *testing.T) {
 	}
 }
 
-// TestG3_WarningsAfterALoad: Redis is emptied, and the shard is loaded from a snapshot. What is in it is warned of once:
-// not again if that was published before, and at its time if it was not.
-func TestG3_WarningsAfterALoad(t *testing.T) {
-	r := newRig(t)
-	r.idle()
-	r.send(start, "lapse.config.c", `{"defaultTtl":60,"warnBefore":[10]}`)
-	r.write(start, "warned", `{}`)
-	r.write(start+5_000, "later", `{}`)
-	r.passTime(start + 50_000)
-	r.idle()
-	r.snapshot()
-	r.idle()
-	r.checkpoint()
-	r.truncate(r.progress.Offset())
-	r.wipe()
-	r.restart()
-	r.passed = nil
-	r.idle()
-	if r.calls("fill") == 0 {
-		t.Fatalf("it was not loaded from the snapshot: %q", r.passed)
+// TestG3_WarningsAfterATakeover: another owner takes the shard over, as it is stored, or from a snapshot because Redis
+// is empty. What is in it is warned of once: not again if that was published before, and at its time if it was not.
+func TestG3_WarningsAfterATakeover(t *testing.T) {
+	for _, empty := range []bool{false, true} {
+		t.Run(fmt.Sprintf("redis is empty: %t", empty), func(t *testing.T) {
+			r := newRig(t)
+			r.idle()
+			r.send(start, "lapse.config.c", `{"defaultTtl":60,"warnBefore":[10]}`)
+			r.write(start, "warned", `{}`)
+			r.write(start+5_000, "later", `{}`)
+			r.passTime(start + 50_000)
+			r.idle()
+			r.snapshot()
+			r.idle()
+			r.checkpoint()
+			if empty {
+				r.truncate(r.progress.Offset())
+				r.wipe()
+			}
+			r.restart()
+			r.passed = nil
+			r.idle()
+			if loaded := r.calls("fill") > 0; loaded != empty {
+				t.Fatalf("it was loaded from the snapshot: %t, by %q", loaded, r.passed)
+			}
+			r.passTime(start + 55_000)
+			r.idle()
+			same(t, "warnings", r.warned(), []string{"warned", "later"})
+		})
 	}
-	r.passTime(start + 55_000)
-	r.idle()
-	same(t, "warnings", r.warned(), []string{"warned", "later"})
 }
