@@ -300,4 +300,3 @@ func (s source) at(p token.Pos) string {
 	at := s.set.Position(p)
 	return fmt.Sprintf("%s:%d: ", at.Filename, at.Line)
 }
-

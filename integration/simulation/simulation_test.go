@@ -33,6 +33,9 @@ var (
 	replay  = flag.String("plan", "1", "with TestReplay: the file of a plan, or a seed")
 )
 
+// enough is how many histories have a document of each feature meet each happening: see [plan.Cells].
+const enough = 2000
+
 func TestMain(m *testing.M) {
 	// Goroutines that run at the same instant take turns, so that a seed has one history.
 	runtime.GOMAXPROCS(1)
@@ -60,6 +63,13 @@ func TestSeeds(t *testing.T) {
 	t.Logf("%d histories from seed %d, %.0f a second, %s", all.Histories, first, float64(all.Histories)/time.Since(began).Seconds(), all)
 	if all.Histories == 0 {
 		t.Error("no history was run")
+	}
+	if all.Histories >= enough {
+		for _, cell := range plan.Cells() {
+			if all.Faults[cell] == 0 {
+				t.Errorf("%d histories did not have this: %s", all.Histories, cell)
+			}
+		}
 	}
 	if len(broken) == 0 {
 		return
