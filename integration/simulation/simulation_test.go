@@ -89,7 +89,7 @@ func histories(t *testing.T, first uint64, until time.Time, broken *[]string) (a
 			return all
 		}
 		// Time does not pass while a goroutine works.
-		endless := time.AfterFunc(time.Minute, func() { panic(fmt.Sprintf(": seed %d failed: H10: lapse works without end", seed)) })
+		endless := time.AfterFunc(10*time.Minute, func() { panic(fmt.Sprintf(": seed %d failed: H10: lapse works without end", seed)) })
 		r := simulation.Run(t, plan.Generate(seed), simulation.Options{})
 		endless.Stop()
 		all.add(r)
