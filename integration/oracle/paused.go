@@ -16,6 +16,12 @@ func (m *Model) expired(e Expiry) {
 	}
 }
 
+// Held is the event that a paused collection holds back for a document that has expired; ok is false if there is none.
+func (m *Model) Held(name Name) (e Expiry, ok bool) {
+	e, ok = m.held[name]
+	return e, ok
+}
+
 // toPublish returns the documents that are due at an instant, but for those of paused collections.
 func (m *Model) toPublish(now wire.Time) []Expiry {
 	return slices.DeleteFunc(m.due(now), func(e Expiry) bool { return m.collections[e.Collection].Paused })

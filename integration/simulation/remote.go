@@ -164,7 +164,10 @@ func (r remote) Copy(ctx context.Context, version string, collections []string, 
 }
 
 func (r remote) Fill(ctx context.Context, version, next string, changes []store.CollectionFill) error {
-	return tell(ctx, r.process, "fill", func() error { return r.redis.Fill(ctx, version, next, changes) })
+	return tell(ctx, r.process, "fill", func() error {
+		r.process.site.observer.Met("snapshot loaded")
+		return r.redis.Fill(ctx, version, next, changes)
+	})
 }
 
 // counted is what Count returns.

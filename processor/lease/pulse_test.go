@@ -110,3 +110,17 @@ func TestABeatThatWasSentBeforeARenewalDoesNotTakeItBack(t *testing.T) {
 		t.Error("the renewal is forgotten")
 	}
 }
+
+// Fails if a renewal counts from its answer: another process may have taken the lease since the question.
+func TestL3_ARenewalProvesTheInstantOfItsQuestion(t *testing.T) {
+	c, p := newTestPulse()
+	r := p.Renew()
+	c.pass(390 * ms)
+	p.Renewed(r)
+	if c.pass(9 * ms); !p.Good() {
+		t.Error("the renewal does not count")
+	}
+	if c.pass(ms); p.Good() {
+		t.Error("the renewal counts from its answer")
+	}
+}

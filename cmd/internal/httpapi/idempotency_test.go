@@ -33,6 +33,24 @@ func TestIdempotency(t *testing.T) {
 	}
 	r.do("GET", path, "").want(t, 200, `{"n":2}`).header(t, "Etag", etag)
 
+	// Each header that a write has belongs to it.
+	r.do("PUT", "/collections/sessions", `{"defaultTtl":-1}`).want(t, 200)
+	for _, header := range [][]string{
+		{wire.HeaderClock, "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"},
+		{wire.HeaderExpiresAt, "2060-01-01T00:00:00Z", "2060-01-01T00:00:01Z"},
+		{wire.HeaderNotAfter, "2060-01-01T00:00:00Z", "2060-01-01T00:00:01Z"},
+		{wire.HeaderTarget, "billing", "shipping"},
+	} {
+		path, name := "/collections/sessions/documents/"+header[0], header[0]
+		body, key := `{"ttl":600000000}`, []string{"Idempotency-Key", "k2"}
+		if name == wire.HeaderExpiresAt {
+			body = `{}`
+		}
+		r.do("PUT", path, body, append(key, name, header[1])...).want(t, 201)
+		r.do("PUT", path, body, append(key, name, header[2])...).want(t, 422, keyUsed)
+		r.do("PUT", path, body, key...).want(t, 422, keyUsed)
+	}
+
 	// Each method and each path has keys of its own.
 	r.do("PUT", "/collections/orders/documents/2", `{"n":1}`, "Idempotency-Key", "k1").want(t, 201)
 	r.do("PUT", "/collections/invoices/documents/1", `{"n":1}`, "Idempotency-Key", "k1").want(t, 201)

@@ -170,6 +170,7 @@ func (h *Observer) Fail(rule, format string, args ...any) {
 // Step notes a step of the plan.
 func (h *Observer) Step(s plan.Step) {
 	h.faults[s.Verb]++
+	h.Met(happening(s))
 	switch s.Verb {
 	case "log-truncate":
 		h.losses.truncated = time.Now()

@@ -65,10 +65,16 @@ func (h *Observer) readOne(name oracle.Name, live oracle.Live, now wire.Time) {
 		h.Fail("H4", "a reader gets %s, and its event is stored", id)
 	}
 	decided := h.names.control[name.Collection] <= state.Offset // nothing is to come that changes deadlines
-	if e, ok := h.expired[id]; ok && e.ExpiredAt <= now && decided {
+	held, isHeld := h.model.Held(name)                          // it has expired, in a paused collection
+	e, ok := h.expired[id]
+	if isHeld && held.ID() == id {
+		e, ok = held, true
+	}
+	if ok && e.ExpiredAt <= now && decided {
 		h.Fail("H5", "a reader gets %s at %s, and it has expired at %s", id, now, e.ExpiredAt)
 	}
-	if max(h.names.written[name], h.names.control[name.Collection]) > state.Offset || h.names.expired[name] > now {
+	expired := max(h.names.expired[name], held.ExpiredAt)
+	if max(h.names.written[name], h.names.control[name.Collection]) > state.Offset || expired > now {
 		return // or log time is ahead of the reader's
 	}
 	want := live.Etag

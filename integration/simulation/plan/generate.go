@@ -70,6 +70,12 @@ func Generate(seed uint64) *Plan {
 	if g.r = rand.New(rand.NewPCG(seed, 13)); g.r.IntN(2) == 0 {
 		g.indexes()
 	}
+	if g.r = rand.New(rand.NewPCG(seed, 14)); g.r.IntN(3) == 0 {
+		g.pauses()
+	}
+	if g.r = rand.New(rand.NewPCG(seed, 15)); g.r.IntN(2) == 0 {
+		g.pair()
+	}
 	slices.SortStableFunc(g.plan.Steps, func(a, b Step) int { return int(a.At - b.At) })
 	return g.plan
 }
@@ -209,6 +215,15 @@ func (g *generator) changes() {
 	for _, s := range g.plan.Steps {
 		if s.Verb == "config" && g.r.IntN(4) > 0 {
 			s.Args[2] = strings.Replace(strings.TrimSuffix(s.Args[2], "}")+`,"changes":true}`, "{,", "{", 1)
+		}
+	}
+}
+
+// pauses lets some configurations pause their collection, and the next ones that do not, resume it.
+func (g *generator) pauses() {
+	for _, s := range g.plan.Steps {
+		if s.Verb == "config" && g.r.IntN(2) == 0 {
+			s.Args[2] = strings.Replace(strings.TrimSuffix(s.Args[2], "}")+`,"paused":true}`, "{,", "{", 1)
 		}
 	}
 }

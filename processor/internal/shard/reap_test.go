@@ -425,3 +425,38 @@ func TestG4_AWriteFindsAnExpiredDocument(t *testing.T) {
 	}
 	same(t, "events", r.expired(), []string{"a"})
 }
+
+// TestG3_LookedUpAcrossTheCheckpoint: in a rebuild a look-up finds a document that was due before the checkpoint, whose
+// event is published, and one that is due just behind it, whose event is not. That one needs its body.
+func TestG3_LookedUpAcrossTheCheckpoint(t *testing.T) {
+	r := newRig(t)
+	r.idle()
+	r.send(start, "lapse.config.c", `{"defaultTtl":-1}`)
+	r.write(start, "before", `{"ttl":2}`)
+	r.write(start+lookUpAhead/2, "behind", `{"ttl":2}`)
+	r.idle()
+	r.passTime(start + 2000)
+	r.idle()
+	same(t, "events", r.expired(), []string{"before"})
+	r.checkpoint()
+	r.wipe()
+	r.restart()
+	r.idle()
+	if r.progress.Rebuild() == 0 && value(t, r.Metrics.Rebuilds) == 0 {
+		t.Fatal("nothing was rebuilt")
+	}
+	r.passTime(start + 2000 + lookUpAhead)
+	r.idle()
+	same(t, "events", r.expired(), []string{"before", "behind"})
+	info, err := r.streams.Events.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := r.streams.Events.GetMsg(t.Context(), info.State.LastSeq)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(last.Data), `"document":{"ttl":2}`) {
+		t.Errorf("the event is %s", last.Data)
+	}
+}

@@ -128,7 +128,7 @@ func (r *rig) restart() {
 		Channel:     &Channel{Publisher: publisher, Tail: tail, Link: r.link, Emitted: counter(), Hook: hook},
 		Checkpoints: NewCheckpoints(log, r.number), Outcomes: NewOutcomes(nc, nil),
 		Desk: snapshot.NewDesk(snapshot.NewStore(&r.objects, log, r.number, log.ID(), nil)),
-		Metrics: &Metrics{Applied: counter(), Expired: counter(), Fenced: counter(), Rebuilds: counter(),
+		Metrics: &Metrics{Applied: counter(), Expired: counter(), Warned: counter(), Fenced: counter(), Rebuilds: counter(),
 			Rejected: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"code"}),
 			Lateness: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x"}), Commits: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x"})},
 		Limits: fold.Limits{Log: r.log, MaxBody: 1 << 20}, Bounds: DefaultBounds, Hook: hook, Logger: logger,
