@@ -18,23 +18,11 @@ import (
 
 // Apply gives collections the configurations that a file has.
 type Apply struct {
-	File   string `short:"f" required:"" placeholder:"FILE" help:"File with the configurations, YAML or JSON. - is standard input."`
-	DryRun bool   `help:"Print what would change, and how many documents would expire at once. It changes nothing, and exits with 6 if anything would change."`
-	Prune  bool   `help:"Drop the collections that are not in the file, with their documents. Without a terminal it needs --yes."`
+	File   string `short:"f" required:"" placeholder:"FILE"`
+	DryRun bool
+	Prune  bool
 	Asking
 	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (Apply) Help() string {
-	return `The file is a map of the names of collections, as "lapse config --all -o yaml" prints it:
-
-    orders:
-      defaultTtl: 3600
-      warnBefore: [300]
-
-A configuration is whole: a member that is left out gets its default. Only paused stays as it is where the file
-does not name it. With nothing to change it changes nothing.`
 }
 
 // planned is what apply does with a collection.

@@ -28,8 +28,8 @@ const backupProgressEvery = time.Second
 
 // where is the server of a backup or a restore.
 type where struct {
-	Data     string `group:"connection" placeholder:"DIR" help:"Data directory of an embedded lapse that does not run, in place of a server."`
-	Progress bool   `help:"Show the progress on standard error, even if that is no terminal."`
+	Data     string `group:"connection" placeholder:"DIR"`
+	Progress bool
 	Connection
 }
 
@@ -69,21 +69,10 @@ func (w *where) shown(streams output.Streams) (progress func(string), end func()
 
 // Backup writes a backup, or verifies one.
 type Backup struct {
-	File   string `arg:"" help:"File to write. - is standard output."`
-	Force  bool   `help:"Overwrite FILE if it exists."`
-	Verify bool   `help:"Read FILE (- is standard input) to its end instead, and say what is in it."`
+	File   string `arg:""`
+	Force  bool
+	Verify bool
 	where
-}
-
-// Help implements [kong.HelpProvider].
-func (Backup) Help() string {
-	return `The file has the log (or the logs of all shards), the configurations, the snapshots, the
-checkpoints, and the events with the durable consumers of subscribers. Redis is not in it: lapse
-builds it from the log. lapse and its clients go on meanwhile. The backup is the state at
-the moment at which it has read the log. It needs nats-server 2.15 or newer.
-
-The file gets its name only when it is complete, and only you can read it. "lapse backup --verify FILE" reads it and
-compares its hashes.`
 }
 
 // Run runs the command.
@@ -201,23 +190,11 @@ func (c *Backup) verify(ctx context.Context, streams output.Streams) error {
 
 // Restore restores a backup.
 type Restore struct {
-	File     string `arg:"" help:"File to read. - is standard input."`
-	Until    string `placeholder:"SEQ|TIME" help:"Restore the state as it was just before this message of the log, or before an instant such as 2026-01-31T12:00:00Z, or so long ago as 90s, 12h or 7d. With several shards only an instant."`
-	Replicas int    `placeholder:"N" help:"Replicas of the streams, 1 to 5 (as in the backup)."`
-	Paused   bool   `help:"Pause all collections, as of the end of what is restored: nothing that has expired since is removed or published before lapse resume."`
+	File     string `arg:""`
+	Until    string `placeholder:"SEQ|TIME"`
+	Replicas int    `placeholder:"N"`
+	Paused   bool
 	where
-}
-
-// Help implements [kong.HelpProvider].
-func (Restore) Help() string {
-	return `It verifies the whole file first. Then it makes the streams of the prefix that is in the backup,
-on servers that have none of them. No lapse may run there: start it afterwards, with an
-empty Redis, which it builds from the log. The restored lapse publishes no event again that is in
-the backup, and an event for each document that has expired since. With --paused it waits with these until you have looked,
-and run lapse resume.
-
-If a restore fails, it removes what it has made. If it was killed, run the same command again:
-lapse does not start with what is not complete.`
 }
 
 // Run runs the command.

@@ -15,25 +15,13 @@ import (
 )
 
 type beginAnewCommand struct {
-	LogEnd       bool `name:"accept-lost-log-end" group:"accept" help:"Give up the end of the log that is missing: the log ends before what was applied, or another log took its place."`
-	LogBeginning bool `name:"accept-lost-log-beginning" group:"accept" help:"Give up the beginning of the log that is missing: messages that were not applied were truncated."`
-	LogMessages  bool `name:"accept-lost-log-messages" group:"accept" help:"Give up messages that are missing from the middle of the log."`
-	Documents    bool `name:"accept-lost-documents" group:"accept" help:"Give up documents of a damaged Redis that the log no longer has."`
-	Events       bool `name:"accept-lost-events" group:"accept" help:"Give up events that are missing and cannot be published again."`
-	RedisIsSaved bool `name:"redis-is-saved" group:"accept" help:"You have saved Redis (redis-cli --rdb FILE, or BGSAVE): the next start may remove documents from it."`
+	LogEnd       bool `name:"accept-lost-log-end" group:"accept"`
+	LogBeginning bool `name:"accept-lost-log-beginning" group:"accept"`
+	LogMessages  bool `name:"accept-lost-log-messages" group:"accept"`
+	Documents    bool `name:"accept-lost-documents" group:"accept"`
+	Events       bool `name:"accept-lost-events" group:"accept"`
+	RedisIsSaved bool `name:"redis-is-saved" group:"accept"`
 	PlaceFlags
-}
-
-// Help implements [kong.HelpProvider].
-func (beginAnewCommand) Help() string {
-	return `lapse refuses to go on where acknowledged writes or events are missing. /readyz and the log of lapse then
-say what is missing, how it can be restored, and with which flags of this command you give it up if it cannot be.
-First stop every process of lapse. Without a flag the command only prints what is refused, and exits with 1 if
-anything is. With flags it gives up exactly what they name, and prints what is still refused. lapse then begins
-again from the log as it is, or goes on without events, or messages of the log, that were lost: start it.
-
-Give the flags and variables with which lapse serve runs. Where the next start removes documents from Redis that
-cannot be rebuilt, save Redis first, and say so with --redis-is-saved. If the command is interrupted, run it again.`
 }
 
 func (c *beginAnewCommand) Run(ctx context.Context, parsed *kong.Context, streams output.Streams) error {

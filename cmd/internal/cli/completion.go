@@ -10,22 +10,7 @@ import (
 )
 
 type completionCommand struct {
-	Shell string `arg:"" enum:"bash,zsh,fish" help:"Your shell: bash, zsh or fish."`
-}
-
-// Help implements [kong.HelpProvider].
-func (completionCommand) Help() string {
-	return `For bash, add this line to ~/.bashrc:
-
-    source <(lapse completion bash)
-
-For zsh, add this line to ~/.zshrc, after compinit:
-
-    source <(lapse completion zsh)
-
-For fish:
-
-    lapse completion fish > ~/.config/fish/completions/lapse.fish`
+	Shell string `arg:"" enum:"bash,zsh,fish"`
 }
 
 func (c *completionCommand) Run(streams output.Streams, parsed *kong.Context) error {
@@ -269,4 +254,40 @@ func fishCompletion(all []completion) string {
 		}
 	}
 	return b.String()
+}
+
+// completeWord is the argument with which a script of a shell asks how a command line may go on.
+const completeWord = "__complete"
+
+// completing returns the command that lists the collections, if the next argument of an unfinished
+// command line is the name of one, and nil otherwise.
+func completing(parser *kong.Kong, line string) []string {
+	words := strings.Fields(line)
+	if !strings.HasSuffix(line, " ") {
+		words = words[:max(0, len(words)-1)] // that is what the shell completes
+	}
+	if len(words) < 2 {
+		return nil
+	}
+	words = arrange(parser.Model.Node, words[1:])
+	trace, err := kong.Trace(parser, words)
+	if err != nil || trace.Error != nil || trace.Selected() == nil {
+		return nil
+	}
+	given := 0
+	command := []string{"collections", "--names", "--timeout", "2s"}
+	for _, path := range trace.Path {
+		if path.Positional != nil {
+			given++
+		}
+	}
+	if expected := trace.Selected().Positional; given >= len(expected) || expected[given].Name != "collection" {
+		return nil
+	}
+	for rest := words[1:]; len(rest) > 0; {
+		n := leading(parser.Model.Node, rest)
+		command = append(command, rest[:n]...)
+		rest = rest[min(len(rest), n+1):]
+	}
+	return command
 }

@@ -48,8 +48,8 @@ func endless(err error) error {
 
 // Conditions are the flags of commands about the documents for which conditions hold.
 type Conditions struct {
-	Where []string `sep:"none" placeholder:"CONDITION" help:"Only the documents for which this holds, such as customer=c1, 'price>=10', status=new,paid or 'seat.row^=A'. Repeat it for several, which all have to hold. One has to be on a pointer of the collection's indexes."`
-	Scan  bool     `help:"Let lapse examine all documents where no index serves the conditions."`
+	Where []string `sep:"none" placeholder:"CONDITION"`
+	Scan  bool
 }
 
 // request is the request for the first page of a query.

@@ -25,13 +25,13 @@ var Vars = kong.Vars{
 
 // Connection is the flags of every client command.
 type Connection struct {
-	Server  string    `env:"LAPSE_SERVER" group:"connection" placeholder:"URL" help:"NATS server that lapse uses (that of the context, or ${default_server})."`
-	Context string    `env:"LAPSE_CONTEXT" group:"connection" placeholder:"NAME" help:"Context of the command line tool of NATS, whose server and login to use, or an empty text for none (the one that is selected there)."`
-	Prefix  string    `env:"LAPSE_PREFIX" group:"connection" default:"${default_prefix}" placeholder:"NAME" help:"Prefix of the subjects (${default})."`
+	Server  string    `env:"LAPSE_SERVER" group:"connection" placeholder:"URL"`
+	Context string    `env:"LAPSE_CONTEXT" group:"connection" placeholder:"NAME"`
+	Prefix  string    `env:"LAPSE_PREFIX" group:"connection" default:"${default_prefix}" placeholder:"NAME"`
 	Login   NATSLogin `embed:"" group:"connection"`
-	Token   string    `name:"nats-token-file" env:"LAPSE_NATS_TOKEN_FILE" group:"connection" type:"existingfile" placeholder:"FILE" help:"File whose first line is the token of an embedded NATS server."`
-	Timeout Period    `env:"LAPSE_TIMEOUT" group:"connection" default:"5s" placeholder:"TIME" help:"How long to wait for an answer (${default})."`
-	Output  string    `short:"o" env:"LAPSE_OUTPUT" enum:"text,json,yaml" default:"text" placeholder:"FORMAT" help:"Print the result as text or json (${default})."`
+	Token   string    `name:"nats-token-file" env:"LAPSE_NATS_TOKEN_FILE" group:"connection" type:"existingfile" placeholder:"FILE"`
+	Timeout Period    `env:"LAPSE_TIMEOUT" group:"connection" default:"5s" placeholder:"TIME"`
+	Output  string    `short:"o" env:"LAPSE_OUTPUT" enum:"text,json,yaml" default:"text" placeholder:"FORMAT"`
 
 	given map[string]bool // the flags that the user gave
 	yaml  bool            // the command prints YAML too

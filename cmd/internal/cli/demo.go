@@ -9,15 +9,9 @@ import (
 )
 
 type demoCommand struct {
-	Rate   int    `default:"50" placeholder:"N" help:"Writes a second, 1 to 1000 (${default})."`
-	For    Period `placeholder:"TIME" help:"End after this time, such as 10m (at an interrupt)."`
-	Listen string `name:"http-listen" env:"LAPSE_HTTP_LISTEN" group:"http" placeholder:"HOST:PORT" help:"Address of the console and the API (127.0.0.1:7070, or with any port if that is taken)."`
-}
-
-// Help implements [kong.HelpProvider].
-func (demoCommand) Help() string {
-	return `It needs nothing, uses free ports, and removes its data at the end. An interrupt (ctrl-C)
-ends it.`
+	Rate   int    `default:"50" placeholder:"N"`
+	For    Period `placeholder:"TIME"`
+	Listen string `name:"http-listen" env:"LAPSE_HTTP_LISTEN" group:"http" placeholder:"HOST:PORT"`
 }
 
 func (c *demoCommand) Run(ctx context.Context, streams output.Streams) error {

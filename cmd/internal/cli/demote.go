@@ -14,18 +14,8 @@ import (
 // Demote makes a region ready to follow another one.
 type Demote struct {
 	Connection
-	First string `placeholder:"DOMAIN" help:"JetStream domain of the region that is the first now (the one that was promoted in place of this one)."`
-	Save  string `placeholder:"FILE" help:"File for the writes that this region had acknowledged, and that the first region does not have: one JSON object on each line."`
-}
-
-// Help implements [kong.HelpProvider].
-func (Demote) Help() string {
-	return `When another region was promoted, the one that was the first before refuses to go on. This command
-removes its streams, after which "lapse serve --follow DOMAIN" makes them anew as mirrors. What Redis
-holds stays, as far as the first region has it too. Stop the processes of lapse here before.
-
-Writes that were acknowledged here and had not reached the region that was promoted are in no other
-place: --save writes them into a file, and without it the command removes nothing where there are some.`
+	First string `placeholder:"DOMAIN"`
+	Save  string `placeholder:"FILE"`
 }
 
 // Run runs the command.

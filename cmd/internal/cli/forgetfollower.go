@@ -11,14 +11,7 @@ import (
 // ForgetFollower makes a region forget one that has followed it.
 type ForgetFollower struct {
 	Connection
-	Region string `arg:"" help:"JetStream domain of the region that follows no more, as lapse status names it."`
-}
-
-// Help implements [kong.HelpProvider].
-func (ForgetFollower) Help() string {
-	return `A region remembers which regions follow it. When lapse starts, it asks them whether one of
-them was promoted meanwhile, and waits for their answers for three seconds. Forget a region that is no
-more. One that still follows is remembered again within ten minutes.`
+	Region string `arg:""`
 }
 
 // Run runs the command.

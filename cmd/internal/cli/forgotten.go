@@ -16,19 +16,8 @@ import (
 // Forgotten says from when on no byte of a document is anywhere, or where it may still have some.
 type Forgotten struct {
 	Target
-	Ended *Instant `placeholder:"TIME" help:"When it was deleted or overwritten, or its event came: an instant, or how long ago, such as 1h."`
+	Ended *Instant `placeholder:"TIME"`
 	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (Forgotten) Help() string {
-	return `It prints an instant for each place in which lapse keeps documents. A document that ended before
-that instant has no bytes there any more. A document ends when it is deleted or overwritten, or expires. lapse keeps
-no list of documents that have ended, so say with --ended when this one did: then the command says whether bytes of it
-may be left, where, and until when at most. The instants hold for all shards.
-
-It does not look at your subscribers, followers, dead letters, archives and backups. "lapse snapshot --forget" removes
-at once what lapse may remove. The exit code is 4 if the document is live, and 6 if bytes may be left.`
 }
 
 // places are where bytes of documents are, in the order of the report.

@@ -24,12 +24,12 @@ import (
 
 // consumed is the flags of a command that consumes events durably.
 type consumed struct {
-	Warnings bool     `help:"Warnings of documents that will expire too (see config --warn-before)."`
-	Changes  bool     `help:"Changes of documents, and drops of the collection, too (see config --changes)."`
-	Due      string   `placeholder:"TARGET" help:"Due messages in place of a collection's events: those of a target such as mail.send, or of all below it, such as mail.>."`
-	Since    *Instant `placeholder:"TIME" help:"Where the consumer begins if it does not exist yet: with what the stream stored from an instant such as 2026-01-31T12:00:00Z on, or from so long ago as 12h or 7d (0: now)."`
-	Once     bool     `help:"End when all that the stream has at the beginning is done."`
-	Consumer string   `name:"name" placeholder:"NAME" help:"Name of the consumer, which remembers what is done. Commands with the same name share the work."`
+	Warnings bool
+	Changes  bool
+	Due      string   `placeholder:"TARGET"`
+	Since    *Instant `placeholder:"TIME"`
+	Once     bool
+	Consumer string `name:"name" placeholder:"NAME"`
 }
 
 // messages are the messages to consume, by a consumer that is named after the command and them.
@@ -60,34 +60,21 @@ func (c *consumed) messages(command, collection string) (client.OrderedOptions, 
 
 // Forward posts events to a receiver.
 type Forward struct {
-	Collection string `arg:"" optional:"" help:"Collection whose expiry events to post. Not with --due."`
-	URL        string `arg:"" optional:"" name:"url" help:"Where to post them. Without TLS only to this machine."`
+	Collection string `arg:"" optional:""`
+	URL        string `arg:"" optional:"" name:"url"`
 	consumed
-	URLFile     string `name:"url-file" type:"existingfile" placeholder:"FILE" help:"File whose first line is the URL, in place of the argument. Use it if the URL has a secret: every user of the machine can read arguments."`
-	SecretFile  string `type:"existingfile" placeholder:"FILE" help:"File with the secret of Standard Webhooks, such as whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD. Of several lines each signs."`
-	Binary      bool   `help:"Post CloudEvents in binary mode (the attributes in headers, which are not signed) in place of structured mode."`
-	Concurrency int    `default:"16" placeholder:"N" help:"Requests at a time (${default})."`
-	GiveUpAfter Period `default:"24h" placeholder:"TIME" help:"After so long an event becomes a dead letter (${default})."`
-	LongestWait Period `default:"1m" placeholder:"TIME" help:"Longest pause between two attempts, unless the receiver asks for more (${default})."`
-	RequestTime Period `name:"request-timeout" default:"15s" placeholder:"TIME" help:"How long a request may take (${default})."`
-	Authorities string `name:"url-ca" type:"existingfile" placeholder:"FILE" help:"File with the certificates to trust for the URL, in place of the system's."`
-	Metrics     string `name:"metrics-listen" placeholder:"HOST:PORT" help:"Address of /metrics for Prometheus (none)."`
-	Dead        bool   `help:"Print the dead letters instead."`
-	Resend      bool   `help:"Post each dead letter once instead, and remove those that the receiver takes."`
+	URLFile     string `name:"url-file" type:"existingfile" placeholder:"FILE"`
+	SecretFile  string `type:"existingfile" placeholder:"FILE"`
+	Binary      bool
+	Concurrency int    `default:"16" placeholder:"N"`
+	GiveUpAfter Period `default:"24h" placeholder:"TIME"`
+	LongestWait Period `default:"1m" placeholder:"TIME"`
+	RequestTime Period `name:"request-timeout" default:"15s" placeholder:"TIME"`
+	Authorities string `name:"url-ca" type:"existingfile" placeholder:"FILE"`
+	Metrics     string `name:"metrics-listen" placeholder:"HOST:PORT"`
+	Dead        bool
+	Resend      bool
 	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (Forward) Help() string {
-	return `It posts each event at least once, and those of a document in order, until an interrupt (ctrl-C). An answer of 2xx takes an event, 410 ends
-the command (exit code 3), and 413 makes the event a dead letter at once. After every other answer it tries again, after a pause that
-doubles, or that Retry-After gives. It follows no redirects. A repetition has the same webhook-id.
-
-An event is given up after 5 minutes if the answer is another 4xx than 408, 425 or 429, or if the receiver takes other events
-meanwhile. Then its document is parked: later events about it become dead letters behind it, in their order, until --resend has
-sent them all.
-
-The consumer is named forward-COLLECTION. It remembers what is done, also while no command runs. For a second receiver use another --name.`
 }
 
 // Run runs the command.
@@ -230,19 +217,10 @@ func serveMetrics(address string, registry *prometheus.Registry, streams output.
 
 // Archive writes events into files.
 type Archive struct {
-	Collection string `arg:"" optional:"" help:"Collection whose expiry events to archive. Not with --due."`
-	Dir        string `arg:"" optional:"" name:"dir" help:"Directory for the files, of this command alone."`
+	Collection string `arg:"" optional:""`
+	Dir        string `arg:"" optional:"" name:"dir"`
 	consumed
 	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (Archive) Help() string {
-	return `Each event is a line of JSON (a CloudEvent), in a file for its range of 10,000 sequences of the stream, compressed with gzip. A
-file of over 16 MiB, without the compression, is cut into two for half of the range each. New events are in a file within seconds. A file is replaced as a whole, and a repeated event is in it once. An interrupt (ctrl-C) ends the command.
-
-The consumer is named archive-COLLECTION. It remembers what is done, also while no command runs. The files are not
-part of what --forget-within removes: to remove them is up to you.`
 }
 
 // Run runs the command.

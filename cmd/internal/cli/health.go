@@ -22,17 +22,11 @@ import (
 
 // Health asks a process of lapse for its health.
 type Health struct {
-	HTTP    string `name:"http" env:"LAPSE_HTTP_LISTEN" default:"127.0.0.1:7070" placeholder:"HOST:PORT" help:"HTTP address of lapse serve, as in its --http-listen (${default})."`
-	Cert    string `name:"http-tls-cert" env:"LAPSE_HTTP_TLS_CERT" type:"existingfile" placeholder:"FILE" help:"Certificate of lapse serve, as in its --http-tls-cert: ask over https, and accept no other."`
-	Live    bool   `help:"Ask only whether the process lives (/healthz), not whether it is ready (/readyz)."`
-	Timeout Period `env:"LAPSE_TIMEOUT" default:"5s" placeholder:"TIME" help:"How long to wait for the answer (${default})."`
-	Output  string `short:"o" env:"LAPSE_OUTPUT" enum:"text,json" default:"text" placeholder:"FORMAT" help:"Print the result as text or json (${default})."`
-}
-
-// Help implements [kong.HelpProvider].
-func (Health) Help() string {
-	return `It is the health check of containers and scripts. The exit code is 0 if lapse is ready,
-and 5, with the reasons on standard error, if it is not, or if nothing answers.`
+	HTTP    string `name:"http" env:"LAPSE_HTTP_LISTEN" default:"127.0.0.1:7070" placeholder:"HOST:PORT"`
+	Cert    string `name:"http-tls-cert" env:"LAPSE_HTTP_TLS_CERT" type:"existingfile" placeholder:"FILE"`
+	Live    bool
+	Timeout Period `env:"LAPSE_TIMEOUT" default:"5s" placeholder:"TIME"`
+	Output  string `short:"o" env:"LAPSE_OUTPUT" enum:"text,json" default:"text" placeholder:"FORMAT"`
 }
 
 // mostHealthBytes is how much of an answer Health reads.

@@ -24,32 +24,13 @@ const progressEvery = time.Second
 // Import writes the documents of a file.
 type Import struct {
 	Collection
-	File        string  `arg:"" optional:"" default:"-" help:"File to read. - or no argument is standard input."`
-	Op          wire.Op `enum:"upsert,create,replace" default:"upsert" placeholder:"OP" help:"What to do with each document: upsert, create or replace (${default})."`
-	From        int     `default:"1" placeholder:"LINE" help:"Begin with this line of the input, to go on with an import that was interrupted (${default})."`
-	MsgIDPrefix *Header `name:"msg-id-prefix" placeholder:"TEXT" help:"Give each message an id that begins with this. If you run the import again with the same prefix and file, it repeats no line that the log took within its duplicate window."`
-	Progress    bool    `help:"Show the progress on standard error, even if that is no terminal."`
+	File        string  `arg:"" optional:"" default:"-"`
+	Op          wire.Op `enum:"upsert,create,replace" default:"upsert" placeholder:"OP"`
+	From        int     `default:"1" placeholder:"LINE"`
+	MsgIDPrefix *Header `name:"msg-id-prefix" placeholder:"TEXT"`
+	Progress    bool
 	Shaped
 	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (Import) Help() string {
-	return `Each line of the input is a JSON object with its id, {"id":"7","item":"tea"}; or one of an export,
-{"lapse":1,"id":"7","clock":…,"document":{…}}, whose document then has the same bytes, the same
-deadline and all else that it had. Lines of other stores need flags. If all lines look like an envelope
-of another program, such as {"id":"7","value":{…}}, the import stores nothing and says what to do.
-
-The import sends many lines
-at a time and waits for each outcome. It reports a line that fails with its number, and
-goes on with the others. What is over already is counted as expired, and is no failure. The exit code is then 3 if all the failed lines were not found, 4
-if all were conflicts, and 1 otherwise. If lapse acknowledges and applies nothing for as
-long as --timeout, the import ends with exit code 5.
-
-An interrupt (ctrl-C) ends the reading. The import then waits for the lines that it has sent, and
-says how to go on. A second one ends it at once.
-
-With -o json it prints an object for each line that failed, and one with the counts.`
 }
 
 // importing is an import under way.

@@ -15,24 +15,15 @@ import (
 
 // Targets is the arguments of a command about a document, or about all that are selected.
 type Targets struct {
-	Collection string  `arg:"" help:"Collection of the document."`
-	ID         string  `arg:"" optional:"" name:"id" help:"Id of the document, as it is (not escaped)."`
-	IDPrefix   *string `name:"id-prefix" placeholder:"TEXT" help:"In place of an id: all live documents whose ids begin with this. lapse looks at all ids for it."`
+	Collection string  `arg:""`
+	ID         string  `arg:"" optional:"" name:"id"`
+	IDPrefix   *string `name:"id-prefix" placeholder:"TEXT"`
 	Conditions
-	DryRun       bool   `help:"With --id-prefix or --where: only say how many documents that are."`
-	Continuation string `placeholder:"TOKEN" help:"With --id-prefix: go on where a command was interrupted, which has printed the token."`
-	Progress     bool   `help:"With --id-prefix or --where: show the progress on standard error, even if that is no terminal."`
+	DryRun       bool
+	Continuation string `placeholder:"TOKEN"`
+	Progress     bool
 	Asking
 }
-
-// manyHelp ends the help of a command that takes an --id-prefix or conditions.
-const manyHelp = `With --id-prefix it takes all live documents whose ids begin with a text, and with --where those for which
-conditions hold ("lapse list --help" explains them), a page at a time. On a terminal it says how many these are, and asks. A
-document that is written meanwhile may be among them or not. With --where it leaves alone one that has changed since it
-was read, and says how many these are.
-
-It reports a document that fails, and goes on with the others. The exit code is then 4 if all of those were conflicts
-or had changed, and 1 otherwise. If it is interrupted, repeat it as it says.`
 
 // one is the single document of the arguments.
 func (t Targets) one() Target { return Target{Collection: t.Collection, ID: t.ID} }

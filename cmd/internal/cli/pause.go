@@ -13,16 +13,9 @@ import (
 
 // Pause pauses collections.
 type Pause struct {
-	Collection string `arg:"" optional:"" help:"Collection to pause."`
-	All        bool   `help:"Pause every collection that is configured."`
+	Collection string `arg:"" optional:""`
+	All        bool
 	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (Pause) Help() string {
-	return `What expires in a paused collection is hidden from readers, as ever, but it is not removed, and
-no event, message or warning is published for it. lapse resume publishes the events and messages, each once, with
-its deadline. What had expired before the pause still gets its event.`
 }
 
 // Run runs the command.
@@ -32,16 +25,10 @@ func (c *Pause) Run(ctx context.Context, streams output.Streams) error {
 
 // Resume resumes collections.
 type Resume struct {
-	Collection string `arg:"" optional:"" help:"Collection to resume."`
-	All        bool   `help:"Resume every collection that is paused."`
+	Collection string `arg:"" optional:""`
+	All        bool
 	Asking
 	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (Resume) Help() string {
-	return `lapse publishes the events and messages that were held back since the pause, and removes their
-documents. On a terminal it asks first if there are any; lapse count tells how many have expired.`
 }
 
 // Run runs the command.

@@ -20,24 +20,10 @@ import (
 // Promote makes the region of a server the first.
 type Promote struct {
 	Connection
-	From   string `placeholder:"REGION" help:"Let the first region hand over, so that nothing is lost: its JetStream domain, or the URL of one of its NATS servers."`
-	DryRun bool   `help:"Only say what would be done, or why not."`
-	Force  bool   `help:"Promote in spite of the reasons against it of which the command says so, such as a first region that answers: what that has not sent yet is given up."`
-	Undo   bool   `help:"Take a promotion back that has begun: until it has changed the first stream here."`
-}
-
-// Help implements [kong.HelpProvider].
-func (Promote) Help() string {
-	return `The region of --server follows another one (lapse serve --follow). With --from the other region
-stops taking writes, this one waits until it has all of them, and goes on: nothing is lost. Without
---from the first region must be lost or stopped: what it had acknowledged and not sent yet is lost, and the
-command says from which message on. The processes of lapse here go on by themselves as those of
-the first region. The other region refuses to be that when it comes back.
-
-The command first finds out whether all of it may and can be done, and changes nothing if not; with
---dry-run it stops there, and prints the steps. If it fails later, run it again: it goes on where it
-was. Or run it with --undo, until it has changed the first stream here: then this region follows
-again, and the other one goes on.`
+	From   string `placeholder:"REGION"`
+	DryRun bool
+	Force  bool
+	Undo   bool
 }
 
 // Run runs the command.

@@ -17,14 +17,8 @@ import (
 // Get prints a document.
 type Get struct {
 	Target
-	Renew bool `help:"Wait until the read has renewed the clock, if the collection slides on reads and it is to: -o json shows the new deadline."`
+	Renew bool
 	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (Get) Help() string {
-	return `It prints the document alone, its bytes unchanged; on a terminal indented. With -o json it also prints the etag,
-the instants of the write and of the deadline, and the target. An expired document is not found.`
 }
 
 // Run runs the command.
@@ -53,15 +47,8 @@ func (c *Get) Run(ctx context.Context, streams output.Streams) error {
 
 // Collections prints all collections.
 type Collections struct {
-	Names bool `help:"Print the names alone, one on each line."`
+	Names bool
 	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (Collections) Help() string {
-	return `It prints every collection that is configured or holds documents. EXPIRED counts the
-documents that have expired and that lapse has not removed yet. With -o json it prints
-one line for each collection.`
 }
 
 // Run runs the command.
@@ -117,22 +104,11 @@ func newTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 
 // List prints the documents of a collection.
 type List struct {
 	Collection
-	Limit        int    `default:"100" placeholder:"N" help:"Documents in a page, 1 to 1000 (${default}). A page of large documents has fewer."`
-	Continuation string `placeholder:"TEXT" help:"Print the page after the one that gave this text."`
-	All          bool   `help:"Print all pages."`
+	Limit        int    `default:"100" placeholder:"N"`
+	Continuation string `placeholder:"TEXT"`
+	All          bool
 	Selection
 	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (List) Help() string {
-	return `The documents come in no particular order, unless --by-deadline or --order is set. With -o json it prints one line for
-each page, as lapse sent it.
-
---where and --order are a query. A condition is a pointer to a value in the document (customer, seat.row or
-/seat/row), one of = > >= < <= and ^= (begins with), and a value: a number, true, false, null, or a text. A number in
-quotes is a text: 'row="7"'. With commas it is one of several: status=new,paid. Numbers are compared with numbers, and
-texts with texts. "lapse config orders --index customer" declares an index.`
 }
 
 // Run runs the command.
@@ -199,13 +175,6 @@ type Count struct {
 	Connection
 }
 
-// Help implements [kong.HelpProvider].
-func (Count) Help() string {
-	return `"live" counts the documents that a read finds, "expired" those that have expired and that
-lapse has not removed yet. The other lines are about the indexes: "entries" are values of documents, "not-indexed"
-documents whose value is none that an index takes, "making" documents of how many. With --where it counts the live documents for which the conditions hold, a page at a time.`
-}
-
 // Run runs the command.
 func (c *Count) Run(ctx context.Context, streams output.Streams) error {
 	req, err := c.request()
@@ -262,15 +231,9 @@ func (c *Count) query(ctx context.Context, streams output.Streams, req wire.Quer
 // Forecast prints how many documents will expire.
 type Forecast struct {
 	Collection
-	Buckets int    `default:"10" placeholder:"N" help:"Number of parts to divide the time into, 1 to 1000 (${default})."`
-	Within  Period `default:"1h" placeholder:"TIME" help:"How far to look ahead, such as 90s, 12h or 7d (${default})."`
+	Buckets int    `default:"10" placeholder:"N"`
+	Within  Period `default:"1h" placeholder:"TIME"`
 	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (Forecast) Help() string {
-	return `The forecast holds if nothing is written and nothing is configured until then. To see
-what a change of the default TTL would do, use "lapse config --dry-run".`
 }
 
 // Run runs the command.

@@ -16,24 +16,15 @@ import (
 
 // Schedule creates a message.
 type Schedule struct {
-	To TargetName `arg:"" name:"target" help:"Target of the message, such as mail.send: it goes to lapse.due.mail.send."`
+	To TargetName `arg:"" name:"target"`
 	Body
-	At          *Deadline `xor:"when" required:"" placeholder:"TIME" help:"When to deliver it: 18:00 today or tomorrow, or an instant such as 2030-01-31T18:00:00Z."`
-	In          *Period   `xor:"when" required:"" placeholder:"TIME" help:"How long from now to deliver it, such as 90s, 10m or 7d."`
-	Collection  *string   `placeholder:"NAME" help:"Collection of the document that the message is until then (the first token of the target)."`
-	ID          *string   `name:"id" placeholder:"TEXT" help:"Id of that document (a random one)."`
-	Traceparent *Header   `placeholder:"TRACE" help:"W3C trace context. The message will carry it."`
+	At          *Deadline `xor:"when" required:"" placeholder:"TIME"`
+	In          *Period   `xor:"when" required:"" placeholder:"TIME"`
+	Collection  *string   `placeholder:"NAME"`
+	ID          *string   `name:"id" placeholder:"TEXT"`
+	Traceparent *Header   `placeholder:"TRACE"`
 	Publishing
 	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (Schedule) Help() string {
-	return `Until its time the message is a document: "lapse delete" cancels it, "lapse touch --expires-at" moves it,
-and "lapse list --by-deadline" prints what is still to be delivered. TTL must be on in the collection:
-"lapse config mail --default-ttl -1" turns it on.
-
-"lapse watch --due mail.send" prints the messages as they are delivered.`
 }
 
 // Run runs the command.

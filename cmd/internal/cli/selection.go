@@ -14,11 +14,11 @@ import (
 // Selection says which documents a list has, and in which order.
 type Selection struct {
 	Conditions
-	Order      *QueryOrder `placeholder:"ORDER" help:"Order by the values at an indexed pointer, such as price, or -price for the greatest first; or by deadline (as --by-deadline), or by id (with a condition such as customer=c1)."`
-	ByDeadline bool        `name:"by-deadline" help:"Only the documents that will expire, the next to expire first."`
-	Within     *Period     `placeholder:"TIME" help:"With --by-deadline, those that will expire within this time, such as 90s, 12h or 7d."`
-	Until      *wire.Time  `placeholder:"INSTANT" help:"With --by-deadline, those that will expire by this instant, such as 2026-01-31T12:00:00Z."`
-	IDPrefix   string      `name:"id-prefix" placeholder:"TEXT" help:"Only the documents whose ids begin with this. lapse looks at all ids for it."`
+	Order      *QueryOrder `placeholder:"ORDER"`
+	ByDeadline bool        `name:"by-deadline"`
+	Within     *Period     `placeholder:"TIME"`
+	Until      *wire.Time  `placeholder:"INSTANT"`
+	IDPrefix   string      `name:"id-prefix" placeholder:"TEXT"`
 }
 
 // order is the order that the flags ask for.

@@ -16,15 +16,15 @@ import (
 
 // Shaped is the flags that say how the lines of another store become documents.
 type Shaped struct {
-	IDField      string      `name:"id-field" placeholder:"NAME" help:"Take the id from the member NAME: a text, a number or {\"$oid\":…} (id, a text)."`
-	ExpiresAt    string      `name:"expires-at-field" placeholder:"NAME" help:"Give each document the absolute deadline that its member NAME has: as in RFC 3339, in seconds or milliseconds since 1970, or {\"$date\":…}. Without that member it has none."`
-	ExpiresAfter *After      `name:"expires-after" placeholder:"NAME=TIME" help:"Give each document the absolute deadline that is TIME after the instant in its member NAME, such as createdAt=1h."`
-	TimeUnit     ndjson.Unit `name:"time-unit" enum:",s,ms" default:"" placeholder:"UNIT" help:"What numbers count that are instants: s or ms. If left out, 10 digits are seconds, 13 digits milliseconds, and others are refused."`
-	SkipExpired  bool        `help:"Leave out what is over already, also in an export. Otherwise a line of an export that is over is written, and expires at once, with its event."`
-	DropFields   []string    `placeholder:"NAME,…" help:"Leave these members out of the documents."`
-	Unwrap       string      `placeholder:"NAME" help:"The document of each line is its member NAME, such as value in {\"id\":\"1\",\"value\":{…}}."`
-	DynamoDB     bool        `name:"dynamodb" help:"The lines are those of an export of DynamoDB: {\"Item\":{\"id\":{\"S\":\"1\"},…}}."`
-	AsIs         bool        `help:"Take each line as the document, even if all look like an envelope or a line of an export."`
+	IDField      string      `name:"id-field" placeholder:"NAME"`
+	ExpiresAt    string      `name:"expires-at-field" placeholder:"NAME"`
+	ExpiresAfter *After      `name:"expires-after" placeholder:"NAME=TIME"`
+	TimeUnit     ndjson.Unit `name:"time-unit" enum:",s,ms" default:"" placeholder:"UNIT"`
+	SkipExpired  bool
+	DropFields   []string `placeholder:"NAME,…"`
+	Unwrap       string   `placeholder:"NAME"`
+	DynamoDB     bool     `name:"dynamodb"`
+	AsIs         bool
 }
 
 // After is a member with an instant, and how long after that the deadline is.

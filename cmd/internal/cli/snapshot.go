@@ -11,18 +11,8 @@ import (
 
 // Snapshot lets lapse take a snapshot of every shard now.
 type Snapshot struct {
-	Forget bool `help:"Let go at once of all that may go of documents that have expired, or were deleted or overwritten, and say what is left."`
+	Forget bool
 	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (Snapshot) Help() string {
-	return `lapse takes snapshots by itself. This asks for one of every shard now, for example before
-a backup, and waits until all are stored. The progress goes to standard error. A snapshot that
-fails is tried again; an interrupt (ctrl-C) ends the waiting, not the snapshots.
-
-With --forget lapse takes as many snapshots as it needs to truncate the log, ends the files of NATS, and lets
-Redis write its files anew. It waits for --nats-sync-interval twice. Events stay as long as they are kept.`
 }
 
 // Run runs the command.

@@ -21,17 +21,6 @@ type Status struct {
 	Connection
 }
 
-// Help implements [kong.HelpProvider].
-func (Status) Help() string {
-	return `It prints the streams and the bucket of checkpoints, how far the owner of the log has
-applied it, its snapshots, how old the oldest bytes are that should be gone, and the
-processes of lapse. With several shards it prints that for each, and
-which process owns which. It names the collections that are paused, and the indexes that are being made or leave out
-documents. With several regions it says which one this region follows and how
-far it is behind, which follow this one, and which were promoted. A process that nobody has
-seen for 10 seconds is gone. With -o json it prints one object.`
-}
-
 // Run runs the command.
 func (c *Status) Run(ctx context.Context, streams output.Streams) error {
 	conn, _, err := c.Connect(streams)

@@ -9,7 +9,7 @@ import (
 
 // Collection is the argument of a command about a collection.
 type Collection struct {
-	Name string `arg:"" name:"collection" help:"Name of the collection."`
+	Name string `arg:"" name:"collection"`
 }
 
 // Check returns an error if the name is not valid.
@@ -20,8 +20,8 @@ func CheckCollection(name string) error { return output.Usage(wire.CheckCollecti
 
 // Target is the arguments of a command about a document.
 type Target struct {
-	Collection string `arg:"" help:"Collection of the document."`
-	ID         string `arg:"" name:"id" help:"Id of the document, as it is (not escaped)."`
+	Collection string `arg:""`
+	ID         string `arg:"" name:"id"`
 }
 
 func (t Target) String() string { return t.Collection + "/" + output.Name(t.ID) }

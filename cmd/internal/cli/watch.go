@@ -13,21 +13,15 @@ import (
 
 // Watch prints expiry events, due messages, warnings, rejections and changes.
 type Watch struct {
-	Collection *string  `arg:"" optional:"" help:"Collection to watch (all)."`
-	ID         *string  `arg:"" optional:"" name:"id" help:"Document to watch (all of the collection)."`
-	Due        *string  `placeholder:"TARGET" help:"Print due messages in place of expiry events: those to a target such as mail.send, or to several, with * for a token and > for all that follow, such as mail.>."`
-	Warnings   bool     `help:"Print warnings of documents that will expire too (see config --warn-before)."`
-	Rejected   bool     `help:"Print rejections too."`
-	Changes    bool     `help:"Print the documents of the collection as they are now, and from there on each change too (see config --changes). With --since it begins with what the stream has."`
-	Since      *Instant `placeholder:"TIME" help:"Begin with what the stream stored from then on: an instant such as 2026-01-31T12:00:00Z, or how long ago, such as 12h or 7d (0: now)."`
-	Count      *int     `placeholder:"N" help:"Stop after this many events, messages, warnings, rejections, changes and documents."`
+	Collection *string `arg:"" optional:""`
+	ID         *string `arg:"" optional:"" name:"id"`
+	Due        *string `placeholder:"TARGET"`
+	Warnings   bool
+	Rejected   bool
+	Changes    bool
+	Since      *Instant `placeholder:"TIME"`
+	Count      *int     `placeholder:"N"`
 	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (Watch) Help() string {
-	return `Without --since it prints what is new from now on. It misses nothing after the line
-"watching ..." on standard error. With --changes it prints all documents first. To end it, interrupt it (ctrl-C).`
 }
 
 // Run runs the command.

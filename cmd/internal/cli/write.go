@@ -17,19 +17,19 @@ import (
 
 // Publishing is the flags of every message to the log.
 type Publishing struct {
-	MsgID *Header `name:"msg-id" placeholder:"ID" help:"Id by which the log drops duplicates: if you send the message again with the same id, it takes effect once."`
+	MsgID *Header `name:"msg-id" placeholder:"ID"`
 }
 
 // Writing is the flags of every write.
 type Writing struct {
-	IfMatch     *Etag   `placeholder:"ETAG" help:"Write only if the stored document has this etag, or any etag (*)."`
-	Traceparent *Header `placeholder:"TRACE" help:"W3C trace context. The expiry event will carry it."`
+	IfMatch     *Etag   `placeholder:"ETAG"`
+	Traceparent *Header `placeholder:"TRACE"`
 	Publishing
 }
 
 // Body is the argument with what a command writes.
 type Body struct {
-	JSON string `arg:"" optional:"" name:"json" default:"-" help:"JSON object. @FILE reads it from a file; - or no argument reads it from standard input."`
+	JSON string `arg:"" optional:"" name:"json" default:"-"`
 }
 
 func (b Body) read(ctx context.Context, streams output.Streams) ([]byte, error) {
@@ -61,7 +61,7 @@ func readAll(ctx context.Context, r io.Reader) (data []byte, err error) {
 // Document is a whole document, with an optional TTL.
 type Document struct {
 	Body
-	TTL TTL `name:"ttl" placeholder:"TIME" help:"Put this ttl into the document: seconds, or a duration such as 90s, 12h or 7d (-1: it never expires)."`
+	TTL TTL `name:"ttl" placeholder:"TIME"`
 }
 
 func (d Document) read(ctx context.Context, streams output.Streams) ([]byte, error) {
@@ -91,18 +91,18 @@ func insertTTL(body []byte, n TTL) ([]byte, error) {
 
 // Deadlined is the flag of writes that may have an absolute deadline.
 type Deadlined struct {
-	ExpiresAt *Deadline `placeholder:"TIME" help:"Expire then, whatever the ttl: an instant such as 2030-01-31T18:00:00Z, 18:00 today or tomorrow, or a duration from now such as 90s or 7d."`
+	ExpiresAt *Deadline `placeholder:"TIME"`
 }
 
 // Limited is the flag of writes that may limit a ttl.
 type Limited struct {
-	NotAfter *Deadline `placeholder:"TIME" help:"Expire then at the latest, however long the ttl of the document is renewed: an instant or a duration, as of --expires-at."`
+	NotAfter *Deadline `placeholder:"TIME"`
 }
 
 // Begun is the flags of writes that may say where the clock of the document begins.
 type Begun struct {
 	Deadlined
-	Clock *Instant `placeholder:"TIME" help:"Let the time to live count from then, in place of now: an instant that is not to come, or how long ago, such as 90s or 7d. A document that is over by then expires at once."`
+	Clock *Instant `placeholder:"TIME"`
 }
 
 // begin is the instant as lapse reads it, empty if the user gave none.
@@ -116,12 +116,12 @@ func (b Begun) begin() string {
 // Clocked is the flags of writes that may keep the clock of the document.
 type Clocked struct {
 	Begun
-	KeepClock bool `help:"Let the time to live go on counting from where it began."`
+	KeepClock bool
 }
 
 // Targeted is the flag of writes that may make the document a message.
 type Targeted struct {
-	To *TargetName `name:"target" placeholder:"TARGET" help:"Deliver the document to lapse.due.TARGET when it expires, in place of an expiry event, such as mail.send."`
+	To *TargetName `name:"target" placeholder:"TARGET"`
 }
 
 // clock is all flags of the clock of a document, and of what its expiry delivers.
@@ -201,9 +201,6 @@ type Touch struct {
 	Connection
 }
 
-// Help implements [kong.HelpProvider].
-func (Touch) Help() string { return manyHelp }
-
 // Run runs the command.
 func (c *Touch) Run(ctx context.Context, streams output.Streams) error {
 	if several, err := c.several(c.Writing); err != nil || several {
@@ -221,9 +218,6 @@ type Delete struct {
 	Writing
 	Connection
 }
-
-// Help implements [kong.HelpProvider].
-func (Delete) Help() string { return manyHelp }
 
 // Run runs the command.
 func (c *Delete) Run(ctx context.Context, streams output.Streams) error {
