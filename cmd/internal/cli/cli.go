@@ -5,6 +5,8 @@ import (
 	"errors"
 	"os"
 	"reflect"
+	"slices"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -44,14 +46,14 @@ type commandLine struct {
 	Resume      Resume      `cmd:"" group:"configure"`
 	Collections Collections `cmd:"" group:"configure"`
 
-	Put      Put      `cmd:"" group:"write"`
-	Create   Create   `cmd:"" group:"write"`
-	Replace  Replace  `cmd:"" group:"write"`
-	Schedule Schedule `cmd:"" group:"write"`
-	Patch    Patch    `cmd:"" group:"write"`
-	Touch    Touch    `cmd:"" group:"write"`
-	Delete   Delete   `cmd:"" group:"write"`
-	Import   Import   `cmd:"" group:"write"`
+	Put      documentWrite `cmd:"" group:"write"`
+	Create   documentWrite `cmd:"" group:"write" without:"keep-clock"`
+	Replace  documentWrite `cmd:"" group:"write"`
+	Schedule Schedule      `cmd:"" group:"write"`
+	Patch    documentWrite `cmd:"" group:"write" without:"ttl,not-after,target"`
+	Touch    selectedWrite `cmd:"" group:"write" without:"keep-clock"`
+	Delete   selectedWrite `cmd:"" group:"write" without:"keep-clock,clock,expires-at"`
+	Import   Import        `cmd:"" group:"write"`
 
 	Get      Get      `cmd:"" group:"read"`
 	List     List     `cmd:"" group:"read"`
@@ -98,9 +100,21 @@ func newParser(ctx context.Context, streams output.Streams, helped func(int)) (*
 		kong.Bind(Version(release)),
 		kong.NamedMapper("existingfile", kong.MapperFunc(decodeFile)),
 		kong.KindMapper(reflect.Int, kong.MapperFunc(decodeInt)),
+		kong.PostBuild(dropFlags),
 		kong.PostBuild(addHelp),
 		Vars,
 	)
+}
+
+// dropFlags takes from each command the flags that it lacks.
+func dropFlags(parser *kong.Kong) error {
+	for _, command := range parser.Model.Children {
+		lacks := strings.Split(command.Tag.Get("without"), ",")
+		command.Flags = slices.DeleteFunc(command.Flags, func(flag *kong.Flag) bool {
+			return slices.Contains(lacks, flag.Name)
+		})
+	}
+	return nil
 }
 
 // Run runs the command that the arguments give, until it ends or ctx is done. It returns

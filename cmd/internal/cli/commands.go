@@ -1,28 +1,12 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
-
-// publish publishes a message, waits for its outcome and reports it. An error names the
-// target.
-func publish(ctx context.Context, c *Connection, streams output.Streams, message func(wire.Prefix) client.Message, target string, describe func(wire.Outcome) string) error {
-	conn, prefix, err := c.Connect(streams)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	result, err := conn.Write(ctx, message(prefix))
-	if err != nil {
-		return fmt.Errorf("%s: %w", target, err)
-	}
-	return report(c, streams, result, target, describe)
-}
 
 // report prints the result of a message: as JSON its outcome as it came, as text what
 // describe makes of it.

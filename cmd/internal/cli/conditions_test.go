@@ -103,8 +103,8 @@ func TestManySelections(t *testing.T) {
 			t.Errorf("%s: %v", args, err)
 			continue
 		}
-		c := command.(*Delete)
-		several, err := c.several(c.Writing)
+		c := command.(*selectedWrite)
+		several, err := c.several()
 		if err == nil && several {
 			_, err = c.pager()
 		}

@@ -18,8 +18,8 @@ import (
 
 // Configuring is the flags of messages about a collection.
 type Configuring struct {
-	IfMatch *Etag `placeholder:"ETAG"`
-	Publishing
+	IfMatch *Etag   `placeholder:"ETAG"`
+	MsgID   *Header `name:"msg-id" placeholder:"ID"`
 	Asking
 }
 

@@ -8,13 +8,15 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Targets is the arguments of a command about a document, or about all that are selected.
-type Targets struct {
+// selectedWrite is the commands that write a document, or all that are selected: touch and delete.
+type selectedWrite struct {
 	Collection string  `arg:""`
 	ID         string  `arg:"" optional:"" name:"id"`
 	IDPrefix   *string `name:"id-prefix" placeholder:"TEXT"`
@@ -23,13 +25,29 @@ type Targets struct {
 	Continuation string `placeholder:"TOKEN"`
 	Progress     bool
 	Asking
+	Writing
+	Connection
 }
 
-// one is the single document of the arguments.
-func (t Targets) one() Target { return Target{Collection: t.Collection, ID: t.ID} }
+// Run runs the command.
+func (c *selectedWrite) Run(ctx context.Context, parsed *kong.Context, streams output.Streams) error {
+	several, err := c.several()
+	if err != nil {
+		return err
+	}
+	if several {
+		return c.writeMany(ctx, streams, opOf(parsed))
+	}
+	one := Target{Collection: c.Collection, ID: c.ID}
+	m, err := c.message()
+	if err := cmp.Or(one.Check(), err); err != nil {
+		return err
+	}
+	return write(ctx, &c.Connection, streams, opOf(parsed), one, m)
+}
 
 // several reports whether the arguments are about all documents that are selected.
-func (t Targets) several(w Writing) (bool, error) {
+func (t *selectedWrite) several() (bool, error) {
 	flag := "--id-prefix"
 	if len(t.Where) > 0 {
 		flag = "--where"
@@ -54,14 +72,14 @@ func (t Targets) several(w Writing) (bool, error) {
 		return false, output.Usagef(`--id-prefix "" is the beginning of every id: use at least one character, or lapse drop to remove a whole collection`)
 	case len(t.Where) > 0 && t.Continuation != "":
 		return false, output.Usagef("--continuation belongs to --id-prefix: a command with --where is repeated as it is")
-	case w.IfMatch != nil || w.MsgID != nil:
+	case t.IfMatch != nil || t.MsgID != nil:
 		return false, output.Usagef("--if-match and --msg-id are about one document: they do not go with %s", flag)
 	}
 	return true, CheckCollection(t.Collection)
 }
 
 // pager returns what reads the documents in pages.
-func (t Targets) pager() (pager, error) {
+func (t *selectedWrite) pager() (pager, error) {
 	if t.IDPrefix != nil {
 		return pager{list: wire.ListRequest{Limit: wire.MaxListLimit, Prefix: *t.IDPrefix, Continuation: t.Continuation}}, nil
 	}
@@ -81,14 +99,14 @@ type manyCounts struct {
 
 // many is a write of all documents that are selected, under way.
 type many struct {
-	Targets
-	c       *Connection
+	*selectedWrite
 	streams output.Streams
 	conn    *client.Client
+	prefix  wire.Prefix
 	first   pager // of the first page
 	op      wire.Op
-	done    string // what is done to a document, such as "deleted"
-	message func(doc wire.Document) client.Message
+	done    string         // what is done to a document, such as "deleted"
+	message client.Message // but for what depends on the document
 
 	mu       sync.Mutex
 	counts   manyCounts
@@ -99,25 +117,24 @@ type many struct {
 }
 
 // writeMany writes all documents that are selected.
-func writeMany(ctx context.Context, c *Connection, streams output.Streams, op wire.Op, t Targets, done string, w Writing, at Begun) error {
+func (t *selectedWrite) writeMany(ctx context.Context, streams output.Streams, op wire.Op) error {
 	first, err := t.pager()
 	if err != nil {
 		return err
 	}
-	conn, prefix, err := c.Connect(streams)
+	message, err := t.message()
+	if err != nil {
+		return err
+	}
+	conn, prefix, err := t.Connect(streams)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	m := &many{Targets: t, c: c, streams: streams, conn: conn, first: first, op: op, done: done, exits: make(map[int]bool)}
-	m.message = func(doc wire.Document) client.Message {
-		message := client.Message{
-			Subject: prefix.Write(op, t.Collection, doc.ID), ExpiresAt: at.ExpiresAt.text(), Clock: at.begin(), Traceparent: Text(w.Traceparent),
-		}
-		if first.queries {
-			message.IfMatch = doc.Etag.String()
-		}
-		return message
+	done := map[wire.Op]string{wire.Touch: "touched", wire.Delete: "deleted"}[op]
+	m := &many{
+		selectedWrite: t, streams: streams, conn: conn, prefix: prefix, first: first, op: op, done: done, message: message,
+		exits: make(map[int]bool),
 	}
 	if t.DryRun {
 		n, err := m.count(ctx)
@@ -195,7 +212,12 @@ func (m *many) run(ctx context.Context) (at string, err error) {
 		}
 		whole := context.WithoutCancel(ctx)
 		for n, doc := range docs {
-			if err = pipeline.Send(whole, m.message(doc), n); err != nil {
+			message := m.message
+			message.Subject = m.prefix.Write(m.op, m.Collection, doc.ID)
+			if m.first.queries {
+				message.IfMatch = doc.Etag.String()
+			}
+			if err = pipeline.Send(whole, message, n); err != nil {
 				break
 			}
 		}
@@ -236,7 +258,7 @@ func (m *many) finish(id string, r client.Result, err error) {
 // report prints the counts, and returns an error if documents have failed or were left alone.
 func (m *many) report(counts manyCounts) (err error) {
 	switch {
-	case m.c.JSON():
+	case m.JSON():
 		err = output.PrintJSON(m.streams.Out, counts)
 	case counts.DryRun:
 		_, err = fmt.Fprintf(m.streams.Out, "%s of %s would be %s\n", output.Documents(int64(counts.Documents)), m.Collection, m.done)
