@@ -236,12 +236,8 @@ func (c *Restore) Run(ctx context.Context, streams output.Streams) error {
 	if err != nil {
 		return err
 	}
-	if c.JSON() {
-		return output.PrintJSON(streams.Out, contents.Header)
-	}
 	next := map[bool]string{true: ". All collections are paused: look at them, and run lapse resume"}[c.Paused]
-	_, err = fmt.Fprintf(streams.Out, "restored %s. Start lapse with an empty Redis%s\n", contents.Prefix, next)
-	return err
+	return c.print(streams, contents.Header, "restored %s. Start lapse with an empty Redis%s", contents.Prefix, next)
 }
 
 var errNotRestored = output.Interrupted("nothing is restored: run the command again")

@@ -73,11 +73,8 @@ func (c *Export) Run(ctx context.Context, streams output.Streams) (err error) {
 	if c.File == "-" {
 		return nil
 	}
-	if c.JSON() {
-		return output.PrintJSON(streams.Out, map[string]int64{"documents": exported.Load()})
-	}
-	_, err = fmt.Fprintf(streams.Out, "exported %s documents=%d\n", c.Name, exported.Load())
-	return err
+	n := exported.Load()
+	return c.print(streams, map[string]int64{"documents": n}, "exported %s documents=%d", c.Name, n)
 }
 
 // write writes the documents of this page and of all after it.

@@ -178,11 +178,7 @@ func gone(err error) error {
 }
 
 func (c *Forward) print(streams output.Streams, l forward.Letter) error {
-	if c.JSON() {
-		return output.PrintJSON(streams.Out, l)
-	}
-	_, err := fmt.Fprintf(streams.Out, "%s dead %s: %s\n", wire.Time(l.At.UnixMilli()), output.Name(l.ID), l.Reason)
-	return err
+	return c.Connection.print(streams, l, "%s dead %s: %s", wire.Time(l.At.UnixMilli()), output.Name(l.ID), l.Reason)
 }
 
 func (c *Forward) resend(ctx context.Context, streams output.Streams, conn *client.Client, prefix wire.Prefix, opts forward.Options) error {
@@ -190,11 +186,7 @@ func (c *Forward) resend(ctx context.Context, streams output.Streams, conn *clie
 	if err != nil {
 		return gone(err)
 	}
-	if c.JSON() {
-		err = output.PrintJSON(streams.Out, map[string]int{"sent": sent, "left": left})
-	} else {
-		_, err = fmt.Fprintf(streams.Out, "sent %d dead letters\n", sent)
-	}
+	err = c.Connection.print(streams, map[string]int{"sent": sent, "left": left}, "sent %d dead letters", sent)
 	if err == nil && left > 0 {
 		err = output.Printed(fmt.Errorf("the receiver did not take %d dead letters: they are still there", left))
 	}

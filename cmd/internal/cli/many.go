@@ -257,18 +257,15 @@ func (m *many) finish(id string, r client.Result, err error) {
 
 // report prints the counts, and returns an error if documents have failed or were left alone.
 func (m *many) report(counts manyCounts) (err error) {
-	switch {
-	case m.JSON():
-		err = output.PrintJSON(m.streams.Out, counts)
-	case counts.DryRun:
-		_, err = fmt.Fprintf(m.streams.Out, "%s of %s would be %s\n", output.Documents(int64(counts.Documents)), m.Collection, m.done)
-	default:
-		besides := fmt.Sprintf("gone=%d", counts.Gone)
-		if m.first.queries {
-			besides = fmt.Sprintf("changed=%d", counts.Changed)
-		}
-		_, err = fmt.Fprintf(m.streams.Out, "%s %s documents=%d %s failed=%d\n", m.done, m.Collection, counts.Documents, besides, counts.Failed)
+	besides := fmt.Sprintf("gone=%d", counts.Gone)
+	if m.first.queries {
+		besides = fmt.Sprintf("changed=%d", counts.Changed)
 	}
+	text := fmt.Sprintf("%s %s documents=%d %s failed=%d", m.done, m.Collection, counts.Documents, besides, counts.Failed)
+	if counts.DryRun {
+		text = fmt.Sprintf("%s of %s would be %s", output.Documents(int64(counts.Documents)), m.Collection, m.done)
+	}
+	err = m.print(m.streams, counts, "%s", text)
 	failed := &output.StatusError{Status: wire.StatusInternal}
 	switch {
 	case counts.Failed > 0:

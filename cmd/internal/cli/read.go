@@ -23,21 +23,14 @@ type Get struct {
 
 // Run runs the command.
 func (c *Get) Run(ctx context.Context, streams output.Streams) error {
-	if err := c.Check(); err != nil {
-		return err
-	}
-	conn, _, err := c.Connect(streams)
+	doc, err := read(&c.Connection, streams, c.Target, func(conn *client.Client) (wire.Document, error) {
+		if c.Renew {
+			return conn.GetRenewed(ctx, c.Collection, c.ID)
+		}
+		return conn.Get(ctx, c.Collection, c.ID)
+	})
 	if err != nil {
 		return err
-	}
-	defer conn.Close()
-	read := conn.Get
-	if c.Renew {
-		read = conn.GetRenewed
-	}
-	doc, err := read(ctx, c.Collection, c.ID)
-	if err != nil {
-		return fmt.Errorf("%s: %w", c.Target, err)
 	}
 	if c.JSON() {
 		return output.PrintJSON(streams.Out, doc)
@@ -120,7 +113,7 @@ func (c *List) Run(ctx context.Context, streams output.Streams) error {
 	if err != nil {
 		return err
 	}
-	_, err = read(&c.Connection, streams, c.Name, func(conn *client.Client) (struct{}, error) {
+	_, err = read(&c.Connection, streams, c.Collection, func(conn *client.Client) (struct{}, error) {
 		page, err := pages.first(ctx, conn, c.Name)
 		if err != nil {
 			return struct{}{}, err
@@ -184,25 +177,24 @@ func (c *Count) Run(ctx context.Context, streams output.Streams) error {
 	if req.Where != nil {
 		return c.query(ctx, streams, req)
 	}
-	reply, err := read(&c.Connection, streams, c.Name, func(conn *client.Client) (wire.CountReply, error) {
+	reply, err := read(&c.Connection, streams, c.Collection, func(conn *client.Client) (wire.CountReply, error) {
 		reply, err := conn.Count(ctx, c.Name)
 		if err == nil && reply.Live+reply.Expired == 0 {
 			err = checkExists(ctx, conn, c.Name)
 		}
 		return reply, err
 	})
-	if err != nil {
+	if err == nil {
+		err = c.print(streams, reply, "%s live=%d expired=%d", c.Name, reply.Live, reply.Expired)
+	}
+	if err != nil || c.JSON() {
 		return err
 	}
-	if c.JSON() {
-		return output.PrintJSON(streams.Out, reply)
-	}
-	_, err = fmt.Fprintf(streams.Out, "%s live=%d expired=%d\n", c.Name, reply.Live, reply.Expired)
 	for _, index := range reply.Indexes {
 		_, _ = fmt.Fprintf(streams.Out, "%s index=%s entries=%d not-indexed=%d%s\n", c.Name, output.Name(index.Pointer),
 			index.Entries, index.NotIndexed, making(index))
 	}
-	return err
+	return nil
 }
 
 // making says how far an index is made; "" if it is.
@@ -215,17 +207,13 @@ func making(index wire.IndexCount) string {
 
 // query counts the documents of a query.
 func (c *Count) query(ctx context.Context, streams output.Streams, req wire.QueryRequest) error {
-	n, err := read(&c.Connection, streams, c.Name, func(conn *client.Client) (counted, error) {
+	n, err := read(&c.Connection, streams, c.Collection, func(conn *client.Client) (counted, error) {
 		return countQuery(ctx, conn, c.Name, req)
 	})
 	if err != nil {
 		return err
 	}
-	if c.JSON() {
-		return output.PrintJSON(streams.Out, n)
-	}
-	_, err = fmt.Fprintf(streams.Out, "%s live=%d examined=%d\n", c.Name, n.Count, n.Examined)
-	return err
+	return c.print(streams, n, "%s live=%d examined=%d", c.Name, n.Count, n.Examined)
 }
 
 // Forecast prints how many documents will expire.
@@ -245,7 +233,7 @@ func (c *Forecast) Run(ctx context.Context, streams output.Streams) error {
 		return output.Usagef("--within %s is not valid: use a duration over 0 such as 90s, 12h or 7d", time.Duration(c.Within))
 	}
 	req := wire.ForecastRequest{Buckets: c.Buckets, Within: time.Duration(c.Within).String()}
-	reply, err := read(&c.Connection, streams, c.Name, func(conn *client.Client) (wire.ForecastReply, error) {
+	reply, err := read(&c.Connection, streams, c.Collection, func(conn *client.Client) (wire.ForecastReply, error) {
 		reply, err := conn.Forecast(ctx, c.Name, req)
 		if err == nil && !slices.ContainsFunc(reply.Buckets, func(b wire.Bucket) bool { return b.Count > 0 }) {
 			err = checkExists(ctx, conn, c.Name)

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +22,7 @@ import (
 	"github.com/seed18712806/lapse/cmd/internal/web"
 	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/processor/health"
+	"github.com/seed18712806/lapse/sink/credentials"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -86,7 +89,7 @@ type ProcessFlags struct {
 	LogFormat    string `env:"LAPSE_LOG_FORMAT" group:"process" enum:"text,json" default:"text" placeholder:"FORMAT"`
 }
 
-// HTTPFlags are about the HTTP server.
+// HTTPFlags are about the HTTP server: [web.Options], with tags.
 type HTTPFlags struct {
 	Listen    string   `name:"http-listen" env:"LAPSE_HTTP_LISTEN" group:"http" default:"127.0.0.1:7070" placeholder:"HOST:PORT"`
 	TokenFile string   `name:"http-token-file" env:"LAPSE_HTTP_TOKEN_FILE" group:"http" type:"existingfile" placeholder:"FILE"`
@@ -123,12 +126,12 @@ func (c *serveCommand) Run(ctx context.Context, parsed *kong.Context, streams ou
 		Version: version,
 		Logger:  logger,
 
-		NATS: c.NATS, NATSLogin: c.NATSLogin.Credentials(),
-		Redis:      redisconn.Options{URL: c.Redis, Login: c.RedisLogin.Credentials()},
+		NATS: c.NATS, NATSLogin: credentials.NATS(c.NATSLogin),
+		Redis:      redisconn.Options{URL: c.Redis, Login: credentials.Redis(c.RedisLogin)},
 		NATSListen: c.NATSListen, NATSToken: token, NATSSync: time.Duration(c.NATSSync),
 		RedisListen: c.RedisListen, Data: c.Data,
 		Follow: c.Follow, MaxStaleness: time.Duration(c.MaxStaleness), WritesTo: c.WritesTo,
-		HTTP:      web.Options{Listen: c.Listen, TokenFile: c.TokenFile, Cert: c.Cert, Key: c.Key, Proxies: c.Proxies, Origins: c.Origins},
+		HTTP:      web.Options(c.HTTPFlags),
 		ReadyFile: c.ReadyFile,
 
 		Processor: processor.Options{
@@ -230,4 +233,174 @@ func (c *serveCommand) logger(streams output.Streams) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(streams.Err, opts))
 	}
 	return slog.New(slog.NewTextHandler(streams.Err, opts))
+}
+
+// contradiction is an error about flags of serve that do not go together.
+type contradiction struct{ error }
+
+func (e contradiction) Unwrap() error { return e.error }
+
+// server is a server that lapse either embeds or is given, and the flags that only one of the two
+// has a use for.
+type server struct {
+	flag, name string
+	embedded   []string // flags that are about the embedded server
+	given      []string // flags that are about a server that is given
+}
+
+var servers = []server{
+	{
+		flag: "nats", name: "NATS server", embedded: []string{"data", "nats-listen", "nats-sync", "nats-token-file"},
+		given: []string{"nats-user", "nats-password-file", "nats-nkey-file", "nats-creds", "nats-ca", "nats-cert", "nats-key", "nats-inbox-prefix", "nats-sync-interval", "replicas"},
+	},
+	{
+		flag: "redis", name: "Redis", embedded: []string{"redis-listen"},
+		given: []string{"redis-user", "redis-password-file", "redis-ca", "redis-cert", "redis-key", "redis-sentinel-user", "redis-sentinel-password-file"},
+	},
+}
+
+// contradict returns an error if flags are about an embedded server and about one that is given.
+// A flag may also come from the environment, where it may have been set for something else: to
+// pass over it could change the data of the wrong server.
+func contradict(flags []*kong.Flag, path []*kong.Path) error {
+	from := origins(flags, path)
+	nats, listen := from["nats"], from["redis-listen"]
+	if _, isGiven := from["redis"]; nats != "" && listen != "" && !isGiven {
+		return contradiction{output.Usagef("%s names a NATS server, so there is no data directory for the password that %s needs. Leave out one of them, or run a redis-server and name it with --redis", nats, listen)}
+	}
+	for _, s := range servers {
+		where, isGiven := from[s.flag]
+		contrary := s.given
+		if isGiven {
+			contrary = s.embedded
+		}
+		var these []string
+		for _, name := range contrary {
+			if origin, ok := from[name]; ok {
+				these = append(these, origin)
+			}
+		}
+		if len(these) == 0 {
+			continue
+		}
+		list := strings.Join(these, ", ")
+		if isGiven {
+			return contradiction{output.Usagef("%s names a %s, but these are for the embedded one: %s. Leave out the one or the others (--%s '' embeds one, whatever the environment says)",
+				where, s.name, list, s.flag)}
+		}
+		return contradiction{output.Usagef("these are for a %s that is not embedded: %s. Name one (--%s or LAPSE_%s), or leave these out",
+			s.name, list, s.flag, strings.ToUpper(s.flag))}
+	}
+	return nil
+}
+
+// origins says where each flag that has a value gets it from. A default is no value, and neither
+// are "" and false.
+func origins(flags []*kong.Flag, path []*kong.Path) map[string]string {
+	from := make(map[string]string)
+	for _, flag := range flags {
+		empty := flag.Target.IsZero() && !strings.HasPrefix(flag.Name, "nats-sync") // there, "always" is 0
+		if empty || flag.Name == "replicas" && flag.Target.Equal(reflect.ValueOf(1)) {
+			continue // one replica is what an embedded server has too
+		}
+		if slices.ContainsFunc(path, func(p *kong.Path) bool { return p.Flag == flag }) {
+			from[flag.Name] = "the flag --" + flag.Name
+			continue
+		}
+		for _, variable := range flag.Envs {
+			if os.Getenv(variable) != "" {
+				from[flag.Name] = "the environment variable " + variable
+			}
+		}
+	}
+	return from
+}
+
+// readableFile is the warning of a file that eachReadable finds.
+const readableFile = "every user of this machine can read a file with a secret: take the permission away with chmod o-r"
+
+// eachReadable calls f with each file with a secret, named by its flag, that every user of the machine can
+// read. Members of the file's group are meant to: Kubernetes gives a secret to a process by its group.
+func eachReadable(files [][2]string, f func(flag, file string, mode os.FileMode)) {
+	if runtime.GOOS == "windows" {
+		return // its permissions are others
+	}
+	for _, one := range files {
+		if one[1] == "" {
+			continue
+		}
+		info, err := os.Stat(one[1])
+		if err == nil && info.Size() > 0 && info.Mode()&0o004 != 0 {
+			f(one[0], one[1], info.Mode().Perm())
+		}
+	}
+}
+
+// warnOfOpenFiles logs a warning for each file with a secret that every user of the machine can read.
+func (c *serveCommand) warnOfOpenFiles(log *slog.Logger) {
+	eachReadable([][2]string{
+		{"--http-token-file", c.TokenFile}, {"--http-tls-key", c.Key}, {"--nats-token-file", c.NATSToken},
+		{"--nats-password-file", c.NATSLogin.PasswordFile}, {"--nats-nkey-file", c.NATSLogin.NKeyFile}, {"--nats-creds", c.NATSLogin.Creds}, {"--nats-key", c.NATSLogin.Key},
+		{"--redis-password-file", c.RedisLogin.PasswordFile}, {"--redis-sentinel-password-file", c.RedisLogin.SentinelPasswordFile}, {"--redis-key", c.RedisLogin.Key},
+	}, func(flag, file string, mode os.FileMode) {
+		log.Warn(readableFile, slog.String("flag", flag), slog.String("file", file), slog.String("mode", mode.String()))
+	})
+}
+
+type beginAnewCommand struct {
+	LogEnd       bool `name:"accept-lost-log-end" group:"accept"`
+	LogBeginning bool `name:"accept-lost-log-beginning" group:"accept"`
+	LogMessages  bool `name:"accept-lost-log-messages" group:"accept"`
+	Documents    bool `name:"accept-lost-documents" group:"accept"`
+	Events       bool `name:"accept-lost-events" group:"accept"`
+	RedisIsSaved bool `name:"redis-is-saved" group:"accept"`
+	PlaceFlags
+}
+
+func (c *beginAnewCommand) Run(ctx context.Context, parsed *kong.Context, streams output.Streams) error {
+	if err := contradict(parsed.Selected().Flags, parsed.Path); err != nil {
+		return err
+	}
+	prefix, err := c.checkPlace()
+	if err != nil {
+		return output.Usage(err)
+	}
+	done, left, err := serve.BeginAnew(ctx, serve.Options{
+		Logger: slog.New(slog.NewTextHandler(streams.Err, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		NATS:   c.NATS, NATSLogin: credentials.NATS(c.NATSLogin), Data: c.Data,
+		Redis:     redisconn.Options{URL: c.Redis, Login: credentials.Redis(c.RedisLogin)},
+		Processor: processor.Options{Prefix: prefix, Shards: c.Shards},
+	}, c.accepted())
+	for _, text := range done {
+		if _, err := fmt.Fprintln(streams.Out, text); err != nil {
+			return err
+		}
+	}
+	for _, why := range left {
+		streams.Warn("refused: " + output.OneLine(why))
+	}
+	restore := "restore what is missing, or give it up with the flags that are named (" +
+		health.Runbook("give-up-what-is-missing") + ")"
+	switch {
+	case err != nil:
+		return err
+	case len(left) > 0 && len(done) == 0:
+		return fmt.Errorf("%d refused, and nothing was changed: %s", len(left), restore)
+	case len(left) > 0:
+		return fmt.Errorf("%d still refused: %s", len(left), restore)
+	case len(done) == 0:
+		_, err = fmt.Fprintln(streams.Out, "nothing is refused, and nothing was changed: start lapse")
+	}
+	return err
+}
+
+// accepted is what the flags give up.
+func (c *beginAnewCommand) accepted() processor.Accepted {
+	a := processor.Accepted{RedisIsSaved: c.RedisIsSaved}
+	for i, given := range []bool{c.LogEnd, c.LogBeginning, c.LogMessages, c.Documents, c.Events} {
+		if given {
+			a.Losses = append(a.Losses, processor.Losses[i])
+		}
+	}
+	return a
 }

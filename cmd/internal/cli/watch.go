@@ -89,36 +89,26 @@ func (c *Watch) options() (client.WatchOptions, error) {
 	return opts, nil
 }
 
+// print prints a notification.
 func (c *Watch) print(streams output.Streams, n client.Notification) error {
-	var err error
-	switch {
-	case n.Expired != nil && c.JSON():
-		err = output.PrintJSON(streams.Out, n.Expired)
-	case n.Expired != nil:
-		e := n.Expired
-		_, err = fmt.Fprintf(streams.Out, "%s expired %s etag=%s ttl=%s %s\n",
-			e.ExpiredAt, Target{Collection: e.Collection, ID: e.ID}, e.Etag, output.TTL(e.TTL), document(e.Document, e.Omitted))
-	case n.Due != nil && c.JSON():
-		err = output.PrintJSON(streams.Out, n.Due)
-	case n.Due != nil:
-		d := n.Due
-		_, err = fmt.Fprintf(streams.Out, "%s due %s etag=%s target=%s %s\n",
-			d.DueAt, Target{Collection: d.Collection, ID: d.ID}, d.Etag, d.Target, document(d.Document, d.Omitted))
-	case n.Expiring != nil && c.JSON():
-		err = output.PrintJSON(streams.Out, n.Expiring)
-	case n.Expiring != nil:
-		e := n.Expiring
-		_, err = fmt.Fprintf(streams.Out, "%s expiring %s etag=%s ttl=%s before=%d expires=%s %s\n",
-			e.At(), Target{Collection: e.Collection, ID: e.ID}, e.Etag, output.TTL(e.TTL), e.Before, e.ExpiresAt, document(e.Document, e.Omitted))
-	case n.Document != nil || n.Changed != nil || n.Current:
-		err = c.printChange(streams, n)
-	case c.JSON():
-		err = output.PrintJSON(streams.Out, n.Rejected)
-	default:
-		r := n.Rejected
-		_, err = fmt.Fprintf(streams.Out, "%s rejected %s seq=%d %d: %s\n", wire.Time(n.At.UnixMilli()), output.Name(r.Subject), r.Seq, r.Code, r.Error)
+	print := func(value any, format string, args ...any) error {
+		return c.Connection.print(streams, value, format, args...)
 	}
-	return err
+	switch e, d, w, r := n.Expired, n.Due, n.Expiring, n.Rejected; {
+	case e != nil:
+		return print(e, "%s expired %s etag=%s ttl=%s %s", e.ExpiredAt, Target{e.Collection, e.ID}, e.Etag,
+			output.TTL(e.TTL), document(e.Document, e.Omitted))
+	case d != nil:
+		return print(d, "%s due %s etag=%s target=%s %s", d.DueAt, Target{d.Collection, d.ID}, d.Etag, d.Target,
+			document(d.Document, d.Omitted))
+	case w != nil:
+		return print(w, "%s expiring %s etag=%s ttl=%s before=%d expires=%s %s", w.At(), Target{w.Collection, w.ID}, w.Etag,
+			output.TTL(w.TTL), w.Before, w.ExpiresAt, document(w.Document, w.Omitted))
+	case r != nil:
+		return print(r, "%s rejected %s seq=%d %d: %s", wire.Time(n.At.UnixMilli()), output.Name(r.Subject), r.Seq, r.Code,
+			r.Error)
+	}
+	return c.printChange(streams, n)
 }
 
 // stored is a document that was there at the beginning, as JSON: with a type, as changes have one.
@@ -154,11 +144,7 @@ func (c *Watch) printChange(streams output.Streams, n client.Notification) error
 			text += fmt.Sprintf(" etag=%s expires=%s %s", d.Etag, output.Expires(d.ExpiresAt), document(d.Document, d.Omitted))
 		}
 	}
-	if c.JSON() {
-		return output.PrintJSON(streams.Out, value)
-	}
-	_, err := fmt.Fprintln(streams.Out, text)
-	return err
+	return c.Connection.print(streams, value, "%s", text)
 }
 
 // document is the document of an event, on one line.
