@@ -64,7 +64,8 @@ func (c *Apply) Run(ctx context.Context, streams output.Streams) error {
 		if err := c.do(ctx, conn, prefix, one); err != nil {
 			return fmt.Errorf("%w; %d of %d changes are made", err, i, len(plan))
 		}
-		if err := c.print(streams, one, map[string]string{"create": "created", "change": "changed", "drop": "dropped"}[one.Action]); err != nil {
+		done := map[string]string{"create": "created", "change": "changed", "drop": "dropped"}[one.Action]
+		if err := c.print(streams, one, done); err != nil {
 			return err
 		}
 	}
@@ -92,7 +93,8 @@ func (c *Apply) read(streams output.Streams) ([]namedConfig, error) {
 		return nil, output.Usagef("%s: %w", c.File, err)
 	}
 	if len(wanted) == 0 && c.Prune {
-		return nil, output.Usagef("%s has no collection, and --prune would drop all of them: give it a file with those that are to stay", c.File)
+		return nil, output.Usagef("%s has no collection, and --prune would drop all of them: give it a file with those "+
+			"that are to stay", c.File)
 	}
 	return wanted, nil
 }
@@ -140,7 +142,8 @@ func (c *Apply) plan(ctx context.Context, conn *client.Client, wanted []namedCon
 
 // atOnce is how many documents a change of the default and of maxLife expires at once.
 func atOnce(ctx context.Context, conn *client.Client, name string, from, to wire.Config) (int64, error) {
-	same := from.DefaultTTL != nil && to.DefaultTTL != nil && *from.DefaultTTL == *to.DefaultTTL && from.MaxLife == to.MaxLife
+	same := from.DefaultTTL != nil && to.DefaultTTL != nil && *from.DefaultTTL == *to.DefaultTTL &&
+		from.MaxLife == to.MaxLife
 	if to.DefaultTTL == nil || same || from.IndexingMode == wire.NoIndex {
 		return 0, nil // a collection without an index has no deadlines yet
 	}
@@ -148,7 +151,8 @@ func atOnce(ctx context.Context, conn *client.Client, name string, from, to wire
 	if err != nil {
 		return 0, err
 	}
-	reply, err := conn.Forecast(ctx, name, wire.ForecastRequest{Buckets: 1, Within: time.Second.String(), DefaultTTL: text, MaxLife: &to.MaxLife})
+	request := wire.ForecastRequest{Buckets: 1, Within: time.Second.String(), DefaultTTL: text, MaxLife: &to.MaxLife}
+	reply, err := conn.Forecast(ctx, name, request)
 	if errors.Is(err, client.ErrNoCollection) {
 		return 0, nil
 	}
@@ -196,7 +200,8 @@ func (c *Apply) show(streams output.Streams, plan []planned) error {
 		_, err := fmt.Fprintln(streams.Out, "no differences")
 		return err
 	}
-	return output.Printed(output.Differs(fmt.Errorf("%s: %s; %w", c.File, plural(len(plan), "collection differs", "collections differ"), errDiffers)))
+	return output.Printed(output.Differs(fmt.Errorf("%s: %s; %w", c.File,
+		plural(len(plan), "collection differs", "collections differ"), errDiffers)))
 }
 
 func plural(n int, one, many string) string {
@@ -272,10 +277,9 @@ func (c *Apply) do(ctx context.Context, conn *client.Client, prefix wire.Prefix,
 		}
 		switch status := result.Outcome.Status; {
 		case status == wire.StatusPreconditionFailed:
-			text := one.Collection + ": somebody has changed it meanwhile: run the command again"
-			return &output.StatusError{Status: status, Text: text}
+			return output.Statusf(status, "%s: somebody has changed it meanwhile: run the command again", one.Collection)
 		case status >= wire.StatusBadRequest:
-			return &output.StatusError{Status: status, Text: fmt.Sprintf("%s: %d: %s", one.Collection, status, result.Outcome.Error)}
+			return output.Statusf(status, "%s: %d: %s", one.Collection, status, result.Outcome.Error)
 		}
 		m.IfMatch = result.Outcome.Etag.String()
 	}
@@ -285,7 +289,8 @@ func (c *Apply) do(ctx context.Context, conn *client.Client, prefix wire.Prefix,
 // through are the configurations by which one becomes another. TTL and the indexing mode none exclude each other, so
 // between the two TTL is off with an index.
 func through(from, to wire.Config) []wire.Config {
-	if from.DefaultTTL != nil && to.IndexingMode == wire.NoIndex || from.IndexingMode == wire.NoIndex && to.DefaultTTL != nil {
+	if from.DefaultTTL != nil && to.IndexingMode == wire.NoIndex ||
+		from.IndexingMode == wire.NoIndex && to.DefaultTTL != nil {
 		between := from
 		between.DefaultTTL, between.IndexingMode = nil, wire.Consistent
 		between.MinTTL, between.MaxTTL, between.MaxLife = 0, 0, 0 // they need a default
@@ -350,7 +355,8 @@ func readConfigs(in io.Reader) (all []namedConfig, err error) {
 			continue // an empty document
 		}
 		if root.Kind != yaml.MappingNode {
-			return nil, fmt.Errorf("line %d: a map from the names of collections to their configurations is needed, as \"lapse config --all -o yaml\" prints it", root.Line)
+			return nil, fmt.Errorf("line %d: a map from the names of collections to their configurations is needed, as "+
+				"\"lapse config --all -o yaml\" prints it", root.Line)
 		}
 		for i := 0; i < len(root.Content); i += 2 {
 			name, value := root.Content[i], root.Content[i+1]
@@ -358,7 +364,8 @@ func readConfigs(in io.Reader) (all []namedConfig, err error) {
 				return nil, fmt.Errorf("line %d: %w", name.Line, err)
 			}
 			if first, twice := lines[name.Value]; twice {
-				return nil, fmt.Errorf("line %d: collection %s is in line %d too: leave one of them out", name.Line, name.Value, first)
+				return nil, fmt.Errorf("line %d: collection %s is in line %d too: leave one of them out", name.Line, name.Value,
+					first)
 			}
 			lines[name.Value] = name.Line
 			one, err := readConfig(name.Value, value)
@@ -379,15 +386,17 @@ func readConfig(name string, node *yaml.Node) (namedConfig, error) {
 		node = node.Alias
 	}
 	if node.Kind != yaml.MappingNode {
-		return one, fmt.Errorf("line %d: the configuration of %s is not a map: use members such as defaultTtl, or {} for the defaults", node.Line, name)
+		return one, fmt.Errorf("line %d: the configuration of %s is not a map: use members such as defaultTtl, or {} for "+
+			"the defaults", node.Line, name)
 	}
 	members, given := make(map[string]any), make(map[string]bool)
 	for i := 0; i < len(node.Content); i += 2 {
 		key, value := node.Content[i], node.Content[i+1]
 		switch {
 		case !slices.Contains(wire.ConfigProperties, key.Value):
-			return one, fmt.Errorf("line %d: %s of %s is not known%s: a configuration has %s", key.Line, wire.Quote(key.Value), name,
-				didYouMean(key.Value, wire.ConfigProperties), strings.Join(wire.ConfigProperties, ", "))
+			return one, fmt.Errorf("line %d: %s of %s is not known%s: a configuration has %s", key.Line,
+				wire.Quote(key.Value), name, didYouMean(key.Value, wire.ConfigProperties),
+					strings.Join(wire.ConfigProperties, ", "))
 		case given[key.Value]:
 			return one, fmt.Errorf("line %d: %s of %s comes twice: leave one of them out", key.Line, key.Value, name)
 		}

@@ -35,7 +35,9 @@ type where struct {
 
 // connect opens the directory or connects to the server. applying reports whether a process of
 // lapse runs there.
-func (w *where) connect(ctx context.Context, streams output.Streams) (nc *nats.Conn, applying func(context.Context) (bool, error), closed func(), err error) {
+func (w *where) connect(
+	ctx context.Context, streams output.Streams,
+) (nc *nats.Conn, applying func(context.Context) (bool, error), closed func(), err error) {
 	if w.Data != "" {
 		nc, closed, err := serve.Offline(ctx, w.Data)
 		return nc, func(context.Context) (bool, error) { return false, nil }, closed, err
@@ -112,8 +114,8 @@ func (c *Backup) Run(ctx context.Context, streams output.Streams, lapse Version)
 	if c.JSON() {
 		return output.PrintJSON(streams.Out, contents)
 	}
-	if _, err := fmt.Fprintf(streams.Out, "backed up %s to %s: %s, %s\n", contents.Prefix, c.File, output.Bytes(uint64(contents.Bytes)),
-		numberOf(contents.Shards, "shard")); err != nil {
+	if _, err := fmt.Fprintf(streams.Out, "backed up %s to %s: %s, %s\n", contents.Prefix, c.File,
+		output.Bytes(uint64(contents.Bytes)), numberOf(contents.Shards, "shard")); err != nil {
 		return err
 	}
 	return printStreams(streams.Out, contents)
@@ -127,7 +129,7 @@ func (c *Backup) mayWrite() error {
 	if _, err := os.Lstat(c.File); err != nil {
 		return nil // creating the file finds what else is wrong
 	}
-	return &output.StatusError{Status: wire.StatusConflict, Text: c.File + " exists: use another name, or --force to overwrite it"}
+	return output.Statusf(wire.StatusConflict, "%s exists: use another name, or --force to overwrite it", c.File)
 }
 
 // createBackup creates a file under a temporary name. finish gives it its name, if all went well.
@@ -228,7 +230,8 @@ func (c *Restore) Run(ctx context.Context, streams output.Streams) error {
 	}
 	defer closed()
 	progress, end := c.shown(streams)
-	err = contents.Restore(ctx, backup.Target{NATS: nc, Replicas: c.Replicas, Paused: c.Paused, Applying: applying, Progress: progress}, in, until)
+	err = contents.Restore(ctx, backup.Target{NATS: nc, Replicas: c.Replicas, Paused: c.Paused, Applying: applying,
+		Progress: progress}, in, until)
 	end()
 	if err != nil && err == ctx.Err() { // by itself: nothing is left of the restore
 		return errNotRestored
@@ -251,13 +254,16 @@ func parseUntil(text string) (u backup.Until, err error) {
 	}
 	var at Instant
 	if at.UnmarshalText([]byte(text)) != nil || at.Now {
-		return u, output.Usagef("--until %q is not valid: use the sequence of a message, an instant such as 2026-01-31T12:00:00Z, or how long ago, such as 90s, 12h or 7d", text)
+		return u, output.Usagef("--until %q is not valid: use the sequence of a message, an instant such as "+
+			"2026-01-31T12:00:00Z, or how long ago, such as 90s, 12h or 7d", text)
 	}
 	return backup.Until{Time: at.Time}, nil
 }
 
 // openBackup opens a backup. Standard input, if it is to be read again, goes to a temporary file first.
-func openBackup(ctx context.Context, name string, streams output.Streams, again bool) (in io.ReadSeeker, closed func(), err error) {
+func openBackup(
+	ctx context.Context, name string, streams output.Streams, again bool,
+) (in io.ReadSeeker, closed func(), err error) {
 	if name != "-" {
 		f, err := os.Open(name)
 		return &interruptible{ctx: ctx, ReadSeeker: f}, func() { _ = f.Close() }, err
@@ -330,7 +336,8 @@ func numberOf(n int, noun string) string {
 
 // printBackup prints what a backup has.
 func printBackup(out io.Writer, c *backup.Contents) error {
-	_, err := fmt.Fprintf(out, "a backup of %s, %s, taken at %s by lapse %s\n", c.Prefix, numberOf(c.Shards, "shard"), wire.Time(c.Taken.UnixMilli()), c.Lapse)
+	_, err := fmt.Fprintf(out, "a backup of %s, %s, taken at %s by lapse %s\n", c.Prefix, numberOf(c.Shards, "shard"),
+		wire.Time(c.Taken.UnixMilli()), c.Lapse)
 	if err == nil {
 		err = printStreams(out, c)
 	}

@@ -37,7 +37,9 @@ func (c *Resume) Run(ctx context.Context, streams output.Streams) error {
 }
 
 // setPaused pauses or resumes a collection, or all of them.
-func setPaused(ctx context.Context, c *Connection, streams output.Streams, collection string, all, paused bool, a Asking) error {
+func setPaused(
+	ctx context.Context, c *Connection, streams output.Streams, collection string, all, paused bool, a Asking,
+) error {
 	switch {
 	case all == (collection != ""):
 		return output.Usagef("name one collection, or use --all for every one")
@@ -73,7 +75,8 @@ func setPaused(ctx context.Context, c *Connection, streams output.Streams, colle
 }
 
 // setPausedOf pauses or resumes a collection.
-func setPausedOf(ctx context.Context, conn *client.Client, c *Connection, streams output.Streams, prefix wire.Prefix, name string, paused bool, a Asking) error {
+func setPausedOf(ctx context.Context, conn *client.Client, c *Connection, streams output.Streams, prefix wire.Prefix,
+	name string, paused bool, a Asking) error {
 	config, err := conn.Config(ctx, name)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -82,8 +85,8 @@ func setPausedOf(ctx context.Context, conn *client.Client, c *Connection, stream
 		if err := checkExists(ctx, conn, name); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		text := name + ": the collection is not configured, so nothing expires in it: configure it first (lapse config " + name + " --default-ttl -1)"
-		return &output.StatusError{Status: wire.StatusNotFound, Text: text}
+		return output.Statusf(wire.StatusNotFound, "%s: the collection is not configured, so nothing expires in it: "+
+			"configure it first (lapse config %s --default-ttl -1)", name, name)
 	}
 	done := map[bool]string{true: "paused ", false: "resumed "}[paused] + name
 	if config.Paused == paused {
@@ -96,8 +99,8 @@ func setPausedOf(ctx context.Context, conn *client.Client, c *Connection, stream
 			if err != nil || count.Expired == 0 {
 				return "", err
 			}
-			return fmt.Sprintf("This publishes the events of %s of %s that expired while it was paused, and removes them. Resume it?",
-				output.Documents(count.Expired), name), nil
+			return fmt.Sprintf("This publishes the events of %s of %s that expired while it was paused, and removes them. "+
+				"Resume it?", output.Documents(count.Expired), name), nil
 		})
 		if err != nil {
 			return err
@@ -114,14 +117,16 @@ func setPausedOf(ctx context.Context, conn *client.Client, c *Connection, stream
 }
 
 // reconfigure changes a configuration that was read. If somebody has changed it in between, it reads it again.
-func reconfigure(ctx context.Context, conn *client.Client, prefix wire.Prefix, name string, config wire.Config, change func(wire.Config) wire.Config) (client.Result, error) {
+func reconfigure(ctx context.Context, conn *client.Client, prefix wire.Prefix, name string, config wire.Config,
+	change func(wire.Config) wire.Config) (client.Result, error) {
 	const attempts = 5
 	for attempt := 1; ; attempt++ {
 		body, err := json.Marshal(change(config.Published()))
 		if err != nil {
 			return client.Result{}, err
 		}
-		result, err := conn.Write(ctx, client.Message{Subject: prefix.Config(name), Body: body, IfMatch: config.Etag.String()})
+		result, err := conn.Write(ctx, client.Message{Subject: prefix.Config(name), Body: body,
+			IfMatch: config.Etag.String()})
 		if err != nil || result.Outcome.Status != wire.StatusPreconditionFailed || attempt == attempts {
 			return result, err
 		}
@@ -208,8 +213,7 @@ func checkExists(ctx context.Context, conn *client.Client, collection string) er
 			break
 		}
 	}
-	text := "there is no such collection" + didYouMean(collection, names)
-	return &output.StatusError{Status: wire.StatusNotFound, Text: text}
+	return output.Statusf(wire.StatusNotFound, "there is no such collection%s", didYouMean(collection, names))
 }
 
 // didYouMean names what is nearest to a name that does not exist, or begins with it; "" if nothing is

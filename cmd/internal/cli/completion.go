@@ -14,7 +14,8 @@ type completionCommand struct {
 }
 
 func (c *completionCommand) Run(streams output.Streams, parsed *kong.Context) error {
-	write := map[string]func([]completion) string{"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion}[c.Shell]
+	write := map[string]func([]completion) string{"bash": bashCompletion, "zsh": zshCompletion,
+		"fish": fishCompletion}[c.Shell]
 	_, err := fmt.Fprint(streams.Out, write(completions(parsed.Model.Node)))
 	return err
 }
@@ -55,7 +56,8 @@ func completions(app *kong.Node) (all []completion) {
 		}
 		for _, group := range node.AllFlags(true) {
 			for _, flag := range group {
-				f := completionFlag{name: flag.Name, help: flag.Help, value: !flag.IsBool(), repeats: flag.IsSlice(), words: enum(flag.Value)}
+				f := completionFlag{name: flag.Name, help: flag.Help, value: !flag.IsBool(), repeats: flag.IsSlice(),
+					words: enum(flag.Value)}
 				f.files = flag.PlaceHolder == "FILE" || flag.PlaceHolder == "DIR"
 				if flag.Short != 0 {
 					f.short = string(flag.Short)
@@ -116,7 +118,8 @@ _lapse() {
 	for _, c := range all {
 		names = append(names, c.name)
 	}
-	fmt.Fprintf(&b, "        COMPREPLY=($(compgen -W '%s --help' -- \"$current\"))\n        return\n    fi\n", strings.Join(names, " "))
+	fmt.Fprintf(&b, "        COMPREPLY=($(compgen -W '%s --help' -- \"$current\"))\n        return\n    fi\n",
+		strings.Join(names, " "))
 	b.WriteString("    case ${COMP_WORDS[1]} in\n")
 	for _, c := range all {
 		fmt.Fprintf(&b, "    %s)\n        case $previous in\n", c.name)
@@ -128,10 +131,12 @@ _lapse() {
 			case f.files:
 				fmt.Fprintf(&b, "        %s) compopt -o filenames; COMPREPLY=($(compgen -f -- \"$current\")); return ;;\n", names)
 			default:
-				fmt.Fprintf(&b, "        %s) COMPREPLY=($(compgen -W '%s' -- \"$current\")); return ;;\n", names, strings.Join(f.words, " "))
+				fmt.Fprintf(&b, "        %s) COMPREPLY=($(compgen -W '%s' -- \"$current\")); return ;;\n", names,
+					strings.Join(f.words, " "))
 			}
 		}
-		fmt.Fprintf(&b, "        esac\n        if [[ $current == -* ]]; then\n            COMPREPLY=($(compgen -W '%s' -- \"$current\"))\n", strings.Join(flags, " "))
+		fmt.Fprintf(&b, "        esac\n        if [[ $current == -* ]]; then\n            COMPREPLY=($(compgen -W '%s' -- "+
+			"\"$current\"))\n", strings.Join(flags, " "))
 		if c.collection {
 			b.WriteString("        elif _lapse_collections \"$current\"; then\n            :\n")
 		}
@@ -139,7 +144,8 @@ _lapse() {
 		case c.files:
 			b.WriteString("        else\n            compopt -o filenames; COMPREPLY=($(compgen -f -- \"$current\"))\n")
 		case len(c.words) > 0:
-			fmt.Fprintf(&b, "        else\n            COMPREPLY=($(compgen -W '%s' -- \"$current\"))\n", strings.Join(c.words, " "))
+			fmt.Fprintf(&b, "        else\n            COMPREPLY=($(compgen -W '%s' -- \"$current\"))\n",
+				strings.Join(c.words, " "))
 		}
 		b.WriteString("        fi ;;\n")
 	}

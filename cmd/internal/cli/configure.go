@@ -85,9 +85,11 @@ func (c *Config) Run(ctx context.Context, streams output.Streams) error {
 	case changes && c.Output == "yaml":
 		return output.Usagef("--output yaml prints configurations: leave it out, or the flags that change one")
 	case c.DryRun && (!foreseen || others || c.IfMatch != nil || c.MsgID != nil):
-		return output.Usagef("--dry-run tells what a default TTL and limits would do: use it with --default-ttl, --max-life, --min-ttl and --max-ttl alone")
+		return output.Usagef("--dry-run tells what a default TTL and limits would do: use it with --default-ttl, " +
+			"--max-life, --min-ttl and --max-ttl alone")
 	case !changes && (c.IfMatch != nil || c.MsgID != nil):
-		return output.Usagef("--if-match and --msg-id belong to a change: use them with --default-ttl, --indexing or another property")
+		return output.Usagef("--if-match and --msg-id belong to a change: use them with --default-ttl, --indexing or " +
+			"another property")
 	}
 	conn, prefix, err := c.Connect(streams)
 	if err != nil {
@@ -162,7 +164,8 @@ func (c *Config) checkNamed() error {
 	case c.All:
 		return nil
 	case c.Collection == "":
-		return output.Usagef("the argument <collection> is missing: name one, or use --all for every one (see lapse config --help)")
+		return output.Usagef("the argument <collection> is missing: name one, or use --all for every one (see lapse " +
+			"config --help)")
 	}
 	return CheckCollection(c.Collection)
 }
@@ -222,7 +225,9 @@ func (c *Config) change(ctx context.Context, conn *client.Client, prefix wire.Pr
 		if result.Outcome.Status == wire.StatusPreconditionFailed && mayRepeat && m.ID == "" && attempt < attempts {
 			continue
 		}
-		return report(&c.Connection, streams, result, c.Collection, func(wire.Outcome) string { return "configured " + output.Config(c.Collection, config) })
+		return report(&c.Connection, streams, result, c.Collection, func(wire.Outcome) string {
+			return "configured " + output.Config(c.Collection, config)
+		})
 	}
 }
 
@@ -273,10 +278,11 @@ func (c *Config) apply(now wire.Config) wire.Config {
 	return config
 }
 
-// forecast forecasts for a new default TTL and a new maxLife, if there are, and for limits. It is as long as that TTL, so
-// it counts every document that inherits it.
+// forecast forecasts for a new default TTL and a new maxLife, if there are, and for limits. It is as long as that TTL,
+// so it counts every document that inherits it.
 func (c *Config) forecast(ctx context.Context, conn *client.Client, limits wire.Config) (wire.ForecastReply, error) {
-	request := wire.ForecastRequest{Buckets: wire.DefaultBuckets, Within: wire.DefaultWithin.String(), MinTTL: limits.MinTTL, MaxTTL: limits.MaxTTL}
+	request := wire.ForecastRequest{Buckets: wire.DefaultBuckets, Within: wire.DefaultWithin.String(),
+		MinTTL: limits.MinTTL, MaxTTL: limits.MaxTTL}
 	if c.MaxLife != nil {
 		request.MaxLife = (*int32)(c.MaxLife)
 	}
@@ -311,7 +317,8 @@ func (c *Config) dryRun(ctx context.Context, conn *client.Client, streams output
 	}
 	if (c.MinTTL != nil || c.MaxTTL != nil) && !c.JSON() {
 		least, outside := map[bool]string{true: "at least "}[reply.OutsideMore], cmp.Or(reply.Outside, new(int64))
-		if _, err := fmt.Fprintf(streams.Out, "%s: %s%d documents do not keep to the limits, and would stay as they are; nothing is changed\n", c.Collection, least, *outside); err != nil || !c.moves() {
+		if _, err := fmt.Fprintf(streams.Out, "%s: %s%d documents do not keep to the limits, and would stay as they are; "+
+			"nothing is changed\n", c.Collection, least, *outside); err != nil || !c.moves() {
 			return err
 		}
 	}
@@ -323,7 +330,8 @@ func (c *Config) dryRun(ctx context.Context, conn *client.Client, streams output
 		if c.MaxLife != nil {
 			what += fmt.Sprintf(" max-life=%d", *c.MaxLife)
 		}
-		if _, err := fmt.Fprintf(streams.Out, "%s%s would expire %d at once; nothing is changed\n", c.Collection, what, *reply.AtOnce); err != nil {
+		if _, err := fmt.Fprintf(streams.Out, "%s%s would expire %d at once; nothing is changed\n", c.Collection, what,
+			*reply.AtOnce); err != nil {
 			return err
 		}
 	}
@@ -352,8 +360,7 @@ func (c *Drop) Run(ctx context.Context, streams output.Streams) error {
 		return fmt.Errorf("%s: find out whether the collection exists: %w", c.Collection, err)
 	}
 	if !there {
-		text := fmt.Sprintf("collection %s does not exist: there is nothing to drop", c.Collection)
-		return &output.StatusError{Status: wire.StatusNotFound, Text: text}
+		return output.Statusf(wire.StatusNotFound, "collection %s does not exist: there is nothing to drop", c.Collection)
 	}
 	err = c.ask(ctx, streams, func() (string, error) {
 		count, err := conn.Count(ctx, c.Collection)
@@ -363,7 +370,8 @@ func (c *Drop) Run(ctx context.Context, streams output.Streams) error {
 	if err != nil {
 		return err
 	}
-	result, err := conn.Write(ctx, client.Message{Subject: prefix.Drop(c.Collection), ID: Text(c.MsgID), IfMatch: Text(c.IfMatch)})
+	result, err := conn.Write(ctx, client.Message{Subject: prefix.Drop(c.Collection), ID: Text(c.MsgID),
+		IfMatch: Text(c.IfMatch)})
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Collection, err)
 	}

@@ -29,13 +29,13 @@ var Vars = kong.Vars{
 
 // Connection is the flags of every client command.
 type Connection struct {
-	Server  string    `env:"LAPSE_SERVER" group:"connection" placeholder:"URL"`
-	Context string    `env:"LAPSE_CONTEXT" group:"connection" placeholder:"NAME"`
-	Prefix  string    `env:"LAPSE_PREFIX" group:"connection" default:"${default_prefix}" placeholder:"NAME"`
-	Login   NATSLogin `embed:"" group:"connection"`
-	Token   string    `name:"nats-token-file" env:"LAPSE_NATS_TOKEN_FILE" group:"connection" type:"existingfile" placeholder:"FILE"`
-	Timeout Period    `env:"LAPSE_TIMEOUT" group:"connection" default:"5s" placeholder:"TIME"`
-	Output  string    `short:"o" env:"LAPSE_OUTPUT" enum:"text,json,yaml" default:"text" placeholder:"FORMAT"`
+	Server    string    `env:"LAPSE_SERVER" group:"connection" placeholder:"URL"`
+	Context   string    `env:"LAPSE_CONTEXT" group:"connection" placeholder:"NAME"`
+	Prefix    string    `env:"LAPSE_PREFIX" group:"connection" default:"${default_prefix}" placeholder:"NAME"`
+	Login     NATSLogin `embed:"" prefix:"nats-" envprefix:"LAPSE_NATS_" group:"connection"`
+	NATSToken `embed:"" group:"connection"`
+	Timeout   Period `env:"LAPSE_TIMEOUT" group:"connection" default:"5s" placeholder:"TIME"`
+	Output    string `short:"o" env:"LAPSE_OUTPUT" enum:"text,json,yaml" default:"text" placeholder:"FORMAT"`
 
 	given map[string]bool // the flags that the user gave
 	yaml  bool            // the command prints YAML too
@@ -62,7 +62,7 @@ func (c *Connection) Connect(streams output.Streams) (*client.Client, wire.Prefi
 		Prefix:  prefix,
 		Login:   login,
 		Timeout: time.Duration(c.Timeout),
-		Notice:  func(text string) { _, _ = fmt.Fprintln(streams.Err, "lapse: "+text) },
+		Notice:  streams.Notice,
 	})
 	if err != nil && context != "" {
 		return nil, "", fmt.Errorf("%w (%s)", err, context)
@@ -93,27 +93,31 @@ func (c *Connection) JSON() bool { return c.Output == "json" }
 
 // NATSLogin is the flags that tell a NATS server who connects: [credentials.NATS], with tags.
 type NATSLogin struct {
-	User         string `name:"nats-user" env:"LAPSE_NATS_USER" placeholder:"NAME"`
-	PasswordFile string `name:"nats-password-file" env:"LAPSE_NATS_PASSWORD_FILE" type:"existingfile" placeholder:"FILE"`
-	NKeyFile     string `name:"nats-nkey-file" env:"LAPSE_NATS_NKEY_FILE" type:"existingfile" placeholder:"FILE"`
-	Creds        string `name:"nats-creds" aliases:"creds" env:"LAPSE_NATS_CREDS" type:"existingfile" placeholder:"FILE"`
-	TokenFile    string `kong:"-"`
-	CA           string `name:"nats-ca" aliases:"ca" env:"LAPSE_NATS_CA" type:"existingfile" placeholder:"FILE"`
-	Cert         string `name:"nats-cert" env:"LAPSE_NATS_CERT" type:"existingfile" placeholder:"FILE"`
-	Key          string `name:"nats-key" env:"LAPSE_NATS_KEY" type:"existingfile" placeholder:"FILE"`
-	InboxPrefix  string `name:"nats-inbox-prefix" env:"LAPSE_NATS_INBOX_PREFIX" placeholder:"SUBJECT"`
+	User         string `env:"USER" placeholder:"NAME"`
+	PasswordFile string `env:"PASSWORD_FILE" type:"existingfile" placeholder:"FILE"`
+	NKeyFile     string `name:"nkey-file" env:"NKEY_FILE" type:"existingfile" placeholder:"FILE"`
+	Creds        string `aliases:"creds" env:"CREDS" type:"existingfile" placeholder:"FILE"`
+	TokenFile    string `kong:"-"` // see NATSToken
+	CA           string `aliases:"ca" env:"CA" type:"existingfile" placeholder:"FILE"`
+	Cert         string `env:"CERT" type:"existingfile" placeholder:"FILE"`
+	Key          string `env:"KEY" type:"existingfile" placeholder:"FILE"`
+	InboxPrefix  string `env:"INBOX_PREFIX" placeholder:"SUBJECT"`
+}
+
+// NATSToken is the flag for the token of an embedded NATS server.
+type NATSToken struct {
+	Token string `name:"nats-token-file" env:"LAPSE_NATS_TOKEN_FILE" type:"existingfile" placeholder:"FILE"`
 }
 
 // RedisLogin is the flags that tell Redis who connects: [credentials.Redis], with tags.
 type RedisLogin struct {
-	User         string `name:"redis-user" env:"LAPSE_REDIS_USER" placeholder:"NAME"`
-	PasswordFile string `name:"redis-password-file" env:"LAPSE_REDIS_PASSWORD_FILE" type:"existingfile" placeholder:"FILE"`
-	CA           string `name:"redis-ca" env:"LAPSE_REDIS_CA" type:"existingfile" placeholder:"FILE"`
-	Cert         string `name:"redis-cert" env:"LAPSE_REDIS_CERT" type:"existingfile" placeholder:"FILE"`
-	Key          string `name:"redis-key" env:"LAPSE_REDIS_KEY" type:"existingfile" placeholder:"FILE"`
-	SentinelUser string `name:"redis-sentinel-user" env:"LAPSE_REDIS_SENTINEL_USER" placeholder:"NAME"`
-
-	SentinelPasswordFile string `name:"redis-sentinel-password-file" env:"LAPSE_REDIS_SENTINEL_PASSWORD_FILE" type:"existingfile" placeholder:"FILE"`
+	User                 string `env:"USER" placeholder:"NAME"`
+	PasswordFile         string `env:"PASSWORD_FILE" type:"existingfile" placeholder:"FILE"`
+	CA                   string `env:"CA" type:"existingfile" placeholder:"FILE"`
+	Cert                 string `env:"CERT" type:"existingfile" placeholder:"FILE"`
+	Key                  string `env:"KEY" type:"existingfile" placeholder:"FILE"`
+	SentinelUser         string `env:"SENTINEL_USER" placeholder:"NAME"`
+	SentinelPasswordFile string `env:"SENTINEL_PASSWORD_FILE" type:"existingfile" placeholder:"FILE"`
 }
 
 // natsContext is a context of the command line tool of NATS, as that stores it (ADR-21).
@@ -126,7 +130,8 @@ type natsContext struct {
 // unsupported are members of a context without which its server cannot be reached, or another
 // JetStream would answer.
 var unsupported = []string{
-	"nsc", "user_jwt", "user_seed", "socks_proxy", "tls_first", "jetstream_domain", "jetstream_api_prefix", "windows_cert_store",
+	"nsc", "user_jwt", "user_seed", "socks_proxy", "tls_first", "jetstream_domain", "jetstream_api_prefix",
+	"windows_cert_store",
 }
 
 // natsConfig is the folder of the configuration of that tool.
@@ -314,7 +319,9 @@ func (c *Connection) print(streams output.Streams, value any, format string, arg
 
 // report prints the result of a message: as JSON its outcome as it came, as text what
 // describe makes of it.
-func report(c *Connection, streams output.Streams, result client.Result, target string, describe func(wire.Outcome) string) (err error) {
+func report(
+	c *Connection, streams output.Streams, result client.Result, target string, describe func(wire.Outcome) string,
+) (err error) {
 	switch {
 	case result.Duplicate:
 		return c.print(streams, map[string]any{"duplicate": true, "seq": result.Seq},
@@ -328,8 +335,8 @@ func report(c *Connection, streams output.Streams, result client.Result, target 
 		}
 	}
 	if result.Outcome.Status >= wire.StatusBadRequest {
-		text := fmt.Sprintf("%s: %d: %s", target, result.Outcome.Status, result.Outcome.Error)
-		return output.Printed(&output.StatusError{Status: result.Outcome.Status, Text: text})
+		status := result.Outcome.Status
+		return output.Printed(output.Statusf(status, "%s: %d: %s", target, status, result.Outcome.Error))
 	}
 	return err
 }

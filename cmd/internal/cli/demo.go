@@ -125,10 +125,7 @@ func (c *demoCommand) play(ctx context.Context, dir string, ended <-chan struct{
 	if err != nil || at.NATS == "" {
 		return err
 	}
-	conn, err := client.Connect(client.Options{
-		Server: at.NATS,
-		Notice: func(text string) { _, _ = fmt.Fprintln(streams.Err, "lapse: "+text) },
-	})
+	conn, err := client.Connect(client.Options{Server: at.NATS, Notice: streams.Notice})
 	if err != nil {
 		return err
 	}
@@ -222,7 +219,8 @@ func program() string {
 	return self
 }
 
-// write writes at the rate until ctx is done, and waits for 16 outcomes at a time at most. If lapse does not keep up, it
+// write writes at the rate until ctx is done, and waits for 16 outcomes at a time at most. If lapse does not keep up,
+// it
 // writes less.
 func (d *demo) write(ctx context.Context) error {
 	var writes errgroup.Group
@@ -254,7 +252,8 @@ func (d *demo) write(ctx context.Context) error {
 	return writes.Wait()
 }
 
-// demoWrite is the write with a number: of twenty, thirteen are readings, four are about carts, two about a session, and
+// demoWrite is the write with a number: of twenty, thirteen are readings, four are about carts, two about a session,
+// and
 // one is a message. What it changes was written a few writes before, so that it is still there at one write a second.
 func demoWrite(n int, now time.Time) client.Message {
 	message := func(op wire.Op, collection, id string, number int, body any) client.Message {

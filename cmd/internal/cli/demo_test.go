@@ -177,8 +177,10 @@ func TestDemo(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"/", "/console/live", "/console/live/stream", "/console/live/messages/*", "/console/system", "/console/collections/readings",
-		"/console/collections/readings/configure", "/console/collections/readings/new", "/console/collections/readings/documents/*",
+		"/", "/console/live", "/console/live/stream", "/console/live/messages/*", "/console/system",
+		"/console/collections/readings",
+		"/console/collections/readings/configure", "/console/collections/readings/new",
+		"/console/collections/readings/documents/*",
 	} {
 		if want != "/" && kinds[want] == 0 {
 			t.Errorf("no link leads to %s: %s", want, fmt.Sprint(kinds))

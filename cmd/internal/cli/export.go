@@ -78,7 +78,9 @@ func (c *Export) Run(ctx context.Context, streams output.Streams) (err error) {
 }
 
 // write writes the documents of this page and of all after it.
-func (c *Export) write(ctx context.Context, conn *client.Client, pages pager, page page, out *bufio.Writer, exported *atomic.Int64) error {
+func (c *Export) write(
+	ctx context.Context, conn *client.Client, pages pager, page page, out *bufio.Writer, exported *atomic.Int64,
+) error {
 	for {
 		for _, doc := range page.Documents {
 			text, err := ndjson.Append(nil, doc)

@@ -34,11 +34,13 @@ type consumed struct {
 
 // messages are the messages to consume, by a consumer that is named after the command and them.
 func (c *consumed) messages(command, collection string) (client.OrderedOptions, error) {
-	opts := client.OrderedOptions{Durable: c.Consumer, Collection: collection, Warnings: c.Warnings, Changes: c.Changes, Due: c.Due, Once: c.Once}
+	opts := client.OrderedOptions{Durable: c.Consumer, Collection: collection, Warnings: c.Warnings, Changes: c.Changes,
+		Due: c.Due, Once: c.Once}
 	what := collection
 	if c.Due != "" {
 		if collection != "" || c.Warnings || c.Changes {
-			return opts, output.Usagef("--due takes the place of a collection, of --warnings and of --changes: leave these out, or --due")
+			return opts, output.Usagef("--due takes the place of a collection, of --warnings and of --changes: leave these " +
+				"out, or --due")
 		}
 		if c.Due != ">" {
 			if err := output.Usage(wire.CheckTarget(strings.TrimSuffix(c.Due, ".>"))); err != nil {
@@ -89,9 +91,10 @@ func (c *Forward) Run(ctx context.Context, streams output.Streams) error {
 	if err != nil {
 		return err
 	}
-	eachReadable([][2]string{{"--secret-file", c.SecretFile}, {"--url-file", c.URLFile}}, func(flag, file string, mode os.FileMode) {
-		_, _ = fmt.Fprintf(streams.Err, "lapse: %s %s (%s): %s\n", flag, file, mode, readableFile)
-	})
+	eachReadable([][2]string{{"--secret-file", c.SecretFile}, {"--url-file", c.URLFile}},
+		func(flag, file string, mode os.FileMode) {
+			streams.Notice(fmt.Sprintf("%s %s (%s): %s", flag, file, mode, readableFile))
+		})
 	conn, prefix, err := c.Connect(streams)
 	if err != nil {
 		return err
@@ -99,7 +102,8 @@ func (c *Forward) Run(ctx context.Context, streams output.Streams) error {
 	defer conn.Close()
 	switch {
 	case c.Dead:
-		return forward.ListDead(ctx, conn, prefix, opts.Messages.Durable, func(l forward.Letter) error { return c.print(streams, l) })
+		return forward.ListDead(ctx, conn, prefix, opts.Messages.Durable,
+			func(l forward.Letter) error { return c.print(streams, l) })
 	case c.Resend:
 		return c.resend(ctx, streams, conn, prefix, opts)
 	}
@@ -145,14 +149,16 @@ func (c *Forward) options(streams output.Streams) (opts forward.Options, err err
 		return opts, output.Usage(err)
 	}
 	if c.SecretFile == "" {
-		return opts, output.Usagef("--secret-file is missing: the receiver needs the signature to know that an event is from lapse")
+		return opts, output.Usagef("--secret-file is missing: the receiver needs the signature to know that an event is " +
+			"from lapse")
 	}
 	if c.Concurrency < 1 || c.GiveUpAfter <= 0 || c.LongestWait <= 0 || c.RequestTime <= 0 {
 		return opts, output.Usagef("--concurrency, --give-up-after, --longest-wait and --request-timeout must be over 0")
 	}
 	opts = forward.Options{
-		URL: c.URL, Binary: c.Binary, Concurrency: c.Concurrency, GiveUpAfter: time.Duration(c.GiveUpAfter), LongestWait: time.Duration(c.LongestWait),
-		Timeout: time.Duration(c.RequestTime), Messages: messages, Notice: func(text string) { _, _ = fmt.Fprintln(streams.Err, "lapse: "+text) },
+		URL: c.URL, Binary: c.Binary, Concurrency: c.Concurrency, GiveUpAfter: time.Duration(c.GiveUpAfter),
+		LongestWait: time.Duration(c.LongestWait), Timeout: time.Duration(c.RequestTime), Messages: messages,
+		Notice: streams.Notice,
 	}
 	if opts.Secrets, err = forward.ReadSecrets(c.SecretFile); err != nil {
 		return opts, output.Usagef("--secret-file %w", err)
@@ -163,7 +169,8 @@ func (c *Forward) options(streams output.Streams) (opts forward.Options, err err
 			return opts, output.Usagef("--url-ca %w", err)
 		}
 		if opts.Authorities = x509.NewCertPool(); !opts.Authorities.AppendCertsFromPEM(content) {
-			return opts, output.Usagef("--url-ca %s: it has no certificate: use a file of certificates in PEM form", c.Authorities)
+			return opts, output.Usagef("--url-ca %s: it has no certificate: use a file of certificates in PEM form",
+				c.Authorities)
 		}
 	}
 	return opts, nil
@@ -172,7 +179,7 @@ func (c *Forward) options(streams output.Streams) (opts forward.Options, err err
 // gone gives an answer of 410 its exit code.
 func gone(err error) error {
 	if errors.Is(err, forward.ErrGone) {
-		return &output.StatusError{Status: http.StatusGone, Text: err.Error()}
+		return output.Statusf(http.StatusGone, "%s", err)
 	}
 	return err
 }
@@ -181,7 +188,9 @@ func (c *Forward) print(streams output.Streams, l forward.Letter) error {
 	return c.Connection.print(streams, l, "%s dead %s: %s", wire.Time(l.At.UnixMilli()), output.Name(l.ID), l.Reason)
 }
 
-func (c *Forward) resend(ctx context.Context, streams output.Streams, conn *client.Client, prefix wire.Prefix, opts forward.Options) error {
+func (c *Forward) resend(
+	ctx context.Context, streams output.Streams, conn *client.Client, prefix wire.Prefix, opts forward.Options,
+) error {
 	sent, left, err := forward.Resend(ctx, conn, prefix, opts)
 	if err != nil {
 		return gone(err)

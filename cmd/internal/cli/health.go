@@ -36,7 +36,8 @@ const mostHealthBytes = 64 << 10
 func (c *Health) Run(ctx context.Context, streams output.Streams) error {
 	host, port, err := net.SplitHostPort(c.HTTP)
 	if n, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil || n == 0 {
-		return output.Usagef("--http %q is not valid: use the address at which lapse serves HTTP, such as 127.0.0.1:7070", c.HTTP)
+		return output.Usagef("--http %q is not valid: use the address at which lapse serves HTTP, such as 127.0.0.1:7070",
+			c.HTTP)
 	}
 	if c.Timeout <= 0 {
 		return output.Usagef("--timeout %s is not valid: use a duration over 0 such as 5s", time.Duration(c.Timeout))
@@ -98,7 +99,7 @@ func (c *Health) tls() (scheme string, config *tls.Config, err error) {
 }
 
 func unavailable(format string, args ...any) error {
-	return &output.StatusError{Status: wire.StatusUnavailable, Text: output.OneLine(fmt.Errorf(format, args...))}
+	return output.Statusf(wire.StatusUnavailable, "%s", output.OneLine(fmt.Errorf(format, args...)))
 }
 
 // fetch sends one request, never through a proxy, and returns the status and the body.

@@ -11,7 +11,8 @@ import (
 	"github.com/seed18712806/lapse/cmd/internal/output"
 )
 
-// TestHelp: the help of each command has one example, which the command line takes, and help.txt has no text of something
+// TestHelp: the help of each command has one example, which the command line takes, and help.txt has no text of
+// something
 // that there is not.
 //
 // It fails if somebody adds a command without an example, or changes a flag or an argument that one has. (A command, a

@@ -123,7 +123,8 @@ func (c *Import) Run(ctx context.Context, streams output.Streams) error {
 	}
 	defer conn.Close()
 
-	i := &importing{Import: c, streams: streams, prefix: prefix, shape: shape, exits: make(map[int]bool), open: make(map[int]string), next: c.From, began: time.Now()}
+	i := &importing{Import: c, streams: streams, prefix: prefix, shape: shape, exits: make(map[int]bool),
+		open: make(map[int]string), next: c.From, began: time.Now()}
 	if c.SkipExpired {
 		config, err := conn.Config(ctx, c.Name)
 		if err != nil {
@@ -176,16 +177,17 @@ func (i *importing) send(ctx context.Context, read []line, in <-chan line) error
 		case l.number < i.From:
 			continue
 		case l.err != nil:
-			i.failed(l.number, &output.StatusError{Status: wire.StatusTooLarge, Text: l.err.Error()})
+			i.failed(l.number, output.Statusf(wire.StatusTooLarge, "%s", l.err))
 			continue
 		}
 		doc, err := i.shape.Record(l.text)
 		if err != nil {
-			i.failed(l.number, &output.StatusError{Status: wire.StatusBadRequest, Text: err.Error()})
+			i.failed(l.number, output.Statusf(wire.StatusBadRequest, "%s", err))
 			continue
 		}
 		if len(doc.Document) > i.largest {
-			i.failed(l.number, &output.StatusError{Status: wire.StatusTooLarge, Text: fmt.Sprintf("the document has %d bytes: use at most %d, the largest message that the server takes", len(doc.Document), i.largest)})
+			i.failed(l.number, output.Statusf(wire.StatusTooLarge, "the document has %d bytes: use at most %d, the largest "+
+				"message that the server takes", len(doc.Document), i.largest))
 			continue
 		}
 		now := time.Now()
@@ -251,7 +253,7 @@ func (i *importing) done(number int, result client.Result, err error) {
 		return
 	}
 	if err == nil && o.Status >= wire.StatusBadRequest {
-		err = &output.StatusError{Status: o.Status, Text: fmt.Sprintf("%d: %s", o.Status, o.Error)}
+		err = output.Statusf(o.Status, "%d: %s", o.Status, o.Error)
 	}
 	if err != nil {
 		i.failed(number, err)
@@ -329,7 +331,7 @@ func (i *importing) summary(stopped error) error {
 		if i.counts.Failed == 1 {
 			text = i.Name + ": 1 line failed"
 		}
-		return output.Printed(&output.StatusError{Status: i.failedStatus(), Text: text})
+		return output.Printed(output.Statusf(i.failedStatus(), "%s", text))
 	}
 	return err
 }
@@ -412,7 +414,8 @@ func (i *importing) shown(in io.Reader) func() string {
 		i.mu.Lock()
 		n, began, before := i.counts, i.began, i.before
 		i.mu.Unlock()
-		line := output.Bar(what, before, i.read.read.Load(), whole, int64(n.Created+n.Replaced+n.Duplicate), time.Since(began))
+		line := output.Bar(what, before, i.read.read.Load(), whole, int64(n.Created+n.Replaced+n.Duplicate),
+			time.Since(began))
 		if n.Failed > 0 {
 			line += fmt.Sprintf("  %s failed", output.Grouped(int64(n.Failed)))
 		}

@@ -57,19 +57,23 @@ func (t *selectedWrite) several() (bool, error) {
 	case t.Scan && len(t.Where) == 0:
 		return false, output.Usagef("--scan is about the conditions of a query: add --where, or leave it out")
 	case single && t.ID == "":
-		return false, output.Usagef("name the id of a document, or --id-prefix with the beginning of the ids of several, or --where with a condition")
+		return false, output.Usagef("name the id of a document, or --id-prefix with the beginning of the ids of several, " +
+			"or --where with a condition")
 	case single && (t.DryRun || t.Yes || t.Progress || t.Continuation != ""):
-		return false, output.Usagef("--dry-run, --yes, --progress and --continuation belong to --id-prefix and --where: leave them out for one document")
+		return false, output.Usagef("--dry-run, --yes, --progress and --continuation belong to --id-prefix and --where: " +
+			"leave them out for one document")
 	case single:
 		return false, nil
 	case t.ID != "" && len(t.Where) > 0:
 		return false, output.Usagef("the id %s and --where do not go together: leave out one of them", output.Name(t.ID))
 	case t.ID != "":
-		return false, output.Usagef("the id %s and --id-prefix %s do not go together: leave out one of them", output.Name(t.ID), output.Name(*t.IDPrefix))
+		return false, output.Usagef("the id %s and --id-prefix %s do not go together: leave out one of them",
+			output.Name(t.ID), output.Name(*t.IDPrefix))
 	case t.IDPrefix != nil && len(t.Where) > 0:
 		return false, output.Usagef("--where and --id-prefix do not go together: leave out one of them")
 	case t.IDPrefix != nil && *t.IDPrefix == "":
-		return false, output.Usagef(`--id-prefix "" is the beginning of every id: use at least one character, or lapse drop to remove a whole collection`)
+		return false, output.Usagef(`--id-prefix "" is the beginning of every id: use at least one character, or lapse ` +
+			`drop to remove a whole collection`)
 	case len(t.Where) > 0 && t.Continuation != "":
 		return false, output.Usagef("--continuation belongs to --id-prefix: a command with --where is repeated as it is")
 	case t.IfMatch != nil || t.MsgID != nil:
@@ -148,7 +152,8 @@ func (t *selectedWrite) writeMany(ctx context.Context, streams output.Streams, o
 		if n == 0 {
 			return "", err
 		}
-		return fmt.Sprintf("These are %s of %s at %s. Shall each be %s?", output.Documents(int64(n)), t.Collection, conn.Conn().ConnectedUrlRedacted(), done), err
+		return fmt.Sprintf("These are %s of %s at %s. Shall each be %s?", output.Documents(int64(n)), t.Collection,
+			conn.Conn().ConnectedUrlRedacted(), done), err
 	})
 	if err != nil {
 		return err
@@ -229,7 +234,8 @@ func (m *many) run(ctx context.Context) (at string, err error) {
 func (m *many) finish(id string, r client.Result, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if errors.Is(err, client.ErrUnknownOutcome) || errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrDenied) {
+	if errors.Is(err, client.ErrUnknownOutcome) || errors.Is(err, client.ErrUnavailable) ||
+		errors.Is(err, client.ErrDenied) {
 		m.lost = cmp.Or(m.lost, err) // all that are under way end like this one
 		return
 	}
@@ -248,7 +254,7 @@ func (m *many) finish(id string, r client.Result, err error) {
 		m.counts.Gone++
 		return
 	case err == nil:
-		err = &output.StatusError{Status: o.Status, Text: fmt.Sprintf("%d: %s", o.Status, o.Error)}
+		err = output.Statusf(o.Status, "%d: %s", o.Status, o.Error)
 	}
 	m.counts.Failed++
 	m.exits[output.ExitCode(err)] = true
@@ -279,7 +285,8 @@ func (m *many) report(counts manyCounts) (err error) {
 		if counts.Changed == 1 {
 			were, they, them = "was", "it", "it"
 		}
-		failed.Text = fmt.Sprintf("%s: %s had changed or %s gone when %s %s to be %s, and %s left alone: repeat the command to look at %s again",
+		failed.Text = fmt.Sprintf("%s: %s had changed or %s gone when %s %s to be %s, and %s left alone: repeat the "+
+			"command to look at %s again",
 			m.Collection, output.Documents(int64(counts.Changed)), were, they, were, m.done, were, them)
 	default:
 		return err

@@ -13,7 +13,8 @@ import (
 func TestAsksForJSON(t *testing.T) {
 	for args, want := range map[string]bool{
 		"get -o json": true, "get -ojson": true, "get -o=json": true, "get --output json": true, "get --output=json": true,
-		"get": false, "get json": false, "get -o": false, "get -o text": false, "get -o json -o text": false, "get -- -o json": false, "get --outputs=json": false,
+		"get": false, "get json": false, "get -o": false, "get -o text": false, "get -o json -o text": false,
+		"get -- -o json": false, "get --outputs=json": false,
 	} {
 		if got := asksForJSON(strings.Fields(args), ""); got != want {
 			t.Errorf("%s: %t", args, got)
@@ -55,8 +56,10 @@ func TestArrange(t *testing.T) {
 func TestDidYouMean(t *testing.T) {
 	names := []string{"orders", "carts", "order-lines", "Users", "a"}
 	for in, want := range map[string]string{
-		"ordres": "orders", "order": "orders", "order-line": "order-lines", "users": "Users", "cart": "carts", "crats": "carts",
-		"ord": "orders", "order-": "orders", "order-l": "order-lines", "c": "carts", "readings": "", "b": "", "xy": "", "": "", "ordersordersorders": "",
+		"ordres": "orders", "order": "orders", "order-line": "order-lines", "users": "Users", "cart": "carts",
+		"crats": "carts",
+		"ord":   "orders", "order-": "orders", "order-l": "order-lines", "c": "carts", "readings": "", "b": "", "xy": "",
+		"": "", "ordersordersorders": "",
 	} {
 		if want != "" {
 			want = ": did you mean " + want + "?"
@@ -79,8 +82,10 @@ func TestLoginOfAContext(t *testing.T) {
 		url   string
 		login nats
 	}{
-		"a password":              {natsContext{User: "u", Password: "p@:/", Creds: "f", Token: "t"}, "nats://" + secret + "@a:1,tls://" + secret + "@b:2,nats://x@c", nats{}},
-		"credentials":             {natsContext{Creds: "f", NKey: "k", CA: "ca", Cert: "c", Key: "k", InboxPrefix: "_I"}, "a:1, tls://b:2,nats://x@c", nats{Creds: "f", CA: "ca", Cert: "c", Key: "k", InboxPrefix: "_I"}},
+		"a password": {natsContext{User: "u", Password: "p@:/", Creds: "f", Token: "t"}, "nats://" + secret +
+			"@a:1,tls://" + secret + "@b:2,nats://x@c", nats{}},
+		"credentials": {natsContext{Creds: "f", NKey: "k", CA: "ca", Cert: "c", Key: "k", InboxPrefix: "_I"},
+			"a:1, tls://b:2,nats://x@c", nats{Creds: "f", CA: "ca", Cert: "c", Key: "k", InboxPrefix: "_I"}},
 		"an nkey":                 {natsContext{NKey: "k", Token: "t"}, "a:1, tls://b:2,nats://x@c", nats{NKeyFile: "k"}},
 		"a token":                 {natsContext{Token: "t"}, "nats://t@a:1,tls://t@b:2,nats://x@c", nats{}},
 		"a user without password": {natsContext{User: "u"}, "nats://u:@a:1,tls://u:@b:2,nats://x@c", nats{}},

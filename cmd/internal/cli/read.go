@@ -230,7 +230,8 @@ func (c *Forecast) Run(ctx context.Context, streams output.Streams) error {
 	case c.Buckets < 1 || c.Buckets > wire.MaxBuckets:
 		return output.Usagef("--buckets %d is not valid: use a number from 1 to %d", c.Buckets, wire.MaxBuckets)
 	case c.Within <= 0:
-		return output.Usagef("--within %s is not valid: use a duration over 0 such as 90s, 12h or 7d", time.Duration(c.Within))
+		return output.Usagef("--within %s is not valid: use a duration over 0 such as 90s, 12h or 7d",
+			time.Duration(c.Within))
 	}
 	req := wire.ForecastRequest{Buckets: c.Buckets, Within: time.Duration(c.Within).String()}
 	reply, err := read(&c.Connection, streams, c.Collection, func(conn *client.Client) (wire.ForecastReply, error) {

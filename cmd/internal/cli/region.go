@@ -88,7 +88,8 @@ func (c *Promote) Run(ctx context.Context, streams output.Streams) error {
 		return output.PrintJSON(streams.Out, done)
 	}
 	for _, l := range done.Logs {
-		text := fmt.Sprintf("%s has everything up to message %d, stored at %s", l.Stream, l.Last, l.Stamp.UTC().Format(time.RFC3339Nano))
+		text := fmt.Sprintf("%s has everything up to message %d, stored at %s", l.Stream, l.Last,
+			l.Stamp.UTC().Format(time.RFC3339Nano))
 		if c.From == "" {
 			text += "; writes that the other region has acknowledged behind it are lost"
 		}
@@ -96,7 +97,8 @@ func (c *Promote) Run(ctx context.Context, streams output.Streams) error {
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(streams.Out, "promoted in %s: the region in the JetStream domain %q is the first\n", time.Since(began).Round(time.Millisecond), done.Domain)
+	_, err = fmt.Fprintf(streams.Out, "promoted in %s: the region in the JetStream domain %q is the first\n",
+		time.Since(began).Round(time.Millisecond), done.Domain)
 	return err
 }
 
@@ -180,7 +182,8 @@ func (c *Demote) Run(ctx context.Context, streams output.Streams) error {
 	}
 	for _, m := range state.Members {
 		if m.SeenAgo < goneAfter.Seconds() {
-			return fmt.Errorf("the process %s of lapse runs here, and was seen %s ago: stop it first, and wait %s", output.Name(m.Name), output.Seconds(m.SeenAgo), goneAfter)
+			return fmt.Errorf("the process %s of lapse runs here, and was seen %s ago: stop it first, and wait %s",
+				output.Name(m.Name), output.Seconds(m.SeenAgo), goneAfter)
 		}
 	}
 	var save func() (io.WriteCloser, error)

@@ -57,11 +57,13 @@ func (s Selection) pager(limit int, continuation string) (pager, error) {
 	case s.Within != nil && s.Until != nil:
 		return pager{}, output.Usagef("--within and --until are both set: use one of them")
 	case order != "" && s.IDPrefix != "":
-		return pager{}, output.Usagef("an order, such as --by-deadline, and --id-prefix do not go together: leave out one of them")
+		return pager{}, output.Usagef("an order, such as --by-deadline, and --id-prefix do not go together: leave out " +
+			"one of them")
 	case len(s.Where) > 0 && s.IDPrefix != "":
 		return pager{}, output.Usagef("--where and --id-prefix do not go together: leave out one of them")
 	case s.Within != nil && *s.Within <= 0:
-		return pager{}, output.Usagef("--within %s is not valid: use a duration over 0 such as 90s, 12h or 7d", time.Duration(*s.Within))
+		return pager{}, output.Usagef("--within %s is not valid: use a duration over 0 such as 90s, 12h or 7d",
+			time.Duration(*s.Within))
 	}
 	within := ""
 	if s.Within != nil {
@@ -181,7 +183,9 @@ type counted struct {
 
 // countQuery counts the documents of a query, and adds up the pages. If there is none, it checks that the collection
 // exists.
-func countQuery(ctx context.Context, conn *client.Client, collection string, req wire.QueryRequest) (n counted, err error) {
+func countQuery(
+	ctx context.Context, conn *client.Client, collection string, req wire.QueryRequest,
+) (n counted, err error) {
 	for req.Count = true; ; {
 		page, err := conn.Query(ctx, collection, req)
 		if err != nil {

@@ -28,20 +28,20 @@ import (
 
 type serveCommand struct {
 	PlaceFlags
-	ServerFlags
-	EmbeddedFlags
-	LogFlags
-	RegionFlags
-	HTTPFlags
-	ProcessFlags
+	ServerFlags   `embed:"" group:"servers"`
+	EmbeddedFlags `embed:"" group:"embedded"`
+	LogFlags      `embed:"" group:"log"`
+	RegionFlags   `embed:"" group:"region"`
+	HTTPFlags     `embed:"" group:"http"`
+	ProcessFlags  `embed:"" group:"process"`
 }
 
 // PlaceFlags say where lapse keeps everything: they are those of begin-anew too.
 type PlaceFlags struct {
 	NATS       string     `name:"nats" env:"LAPSE_NATS" group:"servers" placeholder:"URL"`
-	NATSLogin  NATSLogin  `embed:"" group:"servers"`
+	NATSLogin  NATSLogin  `embed:"" prefix:"nats-" envprefix:"LAPSE_NATS_" group:"servers"`
 	Redis      string     `env:"LAPSE_REDIS" group:"servers" placeholder:"URL"`
-	RedisLogin RedisLogin `embed:"" group:"servers"`
+	RedisLogin RedisLogin `embed:"" prefix:"redis-" envprefix:"LAPSE_REDIS_" group:"servers"`
 	Data       string     `env:"LAPSE_DATA" group:"embedded" default:"./lapse-data" placeholder:"DIR"`
 	Prefix     string     `env:"LAPSE_PREFIX" group:"log" default:"${default_prefix}" placeholder:"NAME"`
 	Shards     int        `env:"LAPSE_SHARDS" group:"log" default:"1" placeholder:"N"`
@@ -49,54 +49,54 @@ type PlaceFlags struct {
 
 // ServerFlags are about servers that lapse does not embed.
 type ServerFlags struct {
-	Readers    []string     `env:"LAPSE_READERS" group:"servers" placeholder:"ACCOUNT"`
-	NATSSynced SyncInterval `name:"nats-sync-interval" env:"LAPSE_NATS_SYNC_INTERVAL" group:"servers" default:"2m" placeholder:"TIME"`
+	Readers    []string     `env:"LAPSE_READERS" placeholder:"ACCOUNT"`
+	NATSSynced SyncInterval `name:"nats-sync-interval" env:"LAPSE_NATS_SYNC_INTERVAL" default:"2m" placeholder:"TIME"`
 }
 
 // EmbeddedFlags are about the servers that lapse embeds.
 type EmbeddedFlags struct {
-	NATSListen  string       `name:"nats-listen" env:"LAPSE_NATS_LISTEN" group:"embedded" default:"127.0.0.1:4222" placeholder:"HOST:PORT"`
-	NATSToken   string       `name:"nats-token-file" env:"LAPSE_NATS_TOKEN_FILE" group:"embedded" type:"existingfile" placeholder:"FILE"`
-	RedisListen string       `env:"LAPSE_REDIS_LISTEN" group:"embedded" placeholder:"HOST:PORT"`
-	NATSSync    SyncInterval `name:"nats-sync" env:"LAPSE_NATS_SYNC" group:"embedded" default:"1s" placeholder:"TIME"`
+	NATSListen string `name:"nats-listen" env:"LAPSE_NATS_LISTEN" default:"127.0.0.1:4222" placeholder:"HOST:PORT"`
+	NATSToken
+	RedisListen string       `env:"LAPSE_REDIS_LISTEN" placeholder:"HOST:PORT"`
+	NATSSync    SyncInterval `name:"nats-sync" env:"LAPSE_NATS_SYNC" default:"1s" placeholder:"TIME"`
 }
 
 // LogFlags are about the streams.
 type LogFlags struct {
-	Replicas        int      `env:"LAPSE_REPLICAS" group:"log" placeholder:"N"`
-	LogMaxAge       *Period  `env:"LAPSE_LOG_MAX_AGE" group:"log" placeholder:"TIME"`
-	LogMaxBytes     *Size    `env:"LAPSE_LOG_MAX_BYTES" group:"log" placeholder:"SIZE"`
-	ForgetWithin    Period   `env:"LAPSE_FORGET_WITHIN" group:"log" default:"8d" placeholder:"TIME"`
-	EventsMaxAge    *Period  `env:"LAPSE_EVENTS_MAX_AGE" group:"log" placeholder:"TIME"`
-	EventsMaxBytes  *Size    `env:"LAPSE_EVENTS_MAX_BYTES" group:"log" placeholder:"SIZE"`
-	DuplicateWindow *Period  `env:"LAPSE_DUPLICATE_WINDOW" group:"log" placeholder:"TIME"`
-	ReplyPrefix     []string `env:"LAPSE_REPLY_PREFIX" group:"log" placeholder:"SUBJECT"`
-	OpenCollections bool     `env:"LAPSE_OPEN_COLLECTIONS" group:"log"`
+	Replicas        int      `env:"LAPSE_REPLICAS" placeholder:"N"`
+	LogMaxAge       *Period  `env:"LAPSE_LOG_MAX_AGE" placeholder:"TIME"`
+	LogMaxBytes     *Size    `env:"LAPSE_LOG_MAX_BYTES" placeholder:"SIZE"`
+	ForgetWithin    Period   `env:"LAPSE_FORGET_WITHIN" default:"8d" placeholder:"TIME"`
+	EventsMaxAge    *Period  `env:"LAPSE_EVENTS_MAX_AGE" placeholder:"TIME"`
+	EventsMaxBytes  *Size    `env:"LAPSE_EVENTS_MAX_BYTES" placeholder:"SIZE"`
+	DuplicateWindow *Period  `env:"LAPSE_DUPLICATE_WINDOW" placeholder:"TIME"`
+	ReplyPrefix     []string `env:"LAPSE_REPLY_PREFIX" placeholder:"SUBJECT"`
+	OpenCollections bool     `env:"LAPSE_OPEN_COLLECTIONS"`
 }
 
 // RegionFlags are about other regions.
 type RegionFlags struct {
-	Follow       string `env:"LAPSE_FOLLOW" group:"region" placeholder:"REGION"`
-	MaxStaleness Period `env:"LAPSE_MAX_STALENESS" group:"region" placeholder:"TIME"`
-	WritesTo     string `env:"LAPSE_WRITES_TO" group:"region" placeholder:"URL"`
+	Follow       string `env:"LAPSE_FOLLOW" placeholder:"REGION"`
+	MaxStaleness Period `env:"LAPSE_MAX_STALENESS" placeholder:"TIME"`
+	WritesTo     string `env:"LAPSE_WRITES_TO" placeholder:"URL"`
 }
 
 // ProcessFlags are about this process.
 type ProcessFlags struct {
-	MaxClockLead Period `env:"LAPSE_MAX_CLOCK_LEAD" group:"process" default:"10s" placeholder:"TIME"`
-	ReadyFile    string `env:"LAPSE_READY_FILE" group:"process" placeholder:"FILE"`
-	LogLevel     string `env:"LAPSE_LOG_LEVEL" group:"process" enum:"debug,info,warn,error" default:"info" placeholder:"LEVEL"`
-	LogFormat    string `env:"LAPSE_LOG_FORMAT" group:"process" enum:"text,json" default:"text" placeholder:"FORMAT"`
+	MaxClockLead Period `env:"LAPSE_MAX_CLOCK_LEAD" default:"10s" placeholder:"TIME"`
+	ReadyFile    string `env:"LAPSE_READY_FILE" placeholder:"FILE"`
+	LogLevel     string `env:"LAPSE_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" placeholder:"LEVEL"`
+	LogFormat    string `env:"LAPSE_LOG_FORMAT" enum:"text,json" default:"text" placeholder:"FORMAT"`
 }
 
 // HTTPFlags are about the HTTP server: [web.Options], with tags.
 type HTTPFlags struct {
-	Listen    string   `name:"http-listen" env:"LAPSE_HTTP_LISTEN" group:"http" default:"127.0.0.1:7070" placeholder:"HOST:PORT"`
-	TokenFile string   `name:"http-token-file" env:"LAPSE_HTTP_TOKEN_FILE" group:"http" type:"existingfile" placeholder:"FILE"`
-	Cert      string   `name:"http-tls-cert" env:"LAPSE_HTTP_TLS_CERT" group:"http" type:"existingfile" placeholder:"FILE"`
-	Key       string   `name:"http-tls-key" env:"LAPSE_HTTP_TLS_KEY" group:"http" type:"existingfile" placeholder:"FILE"`
-	Proxies   []string `name:"http-trusted-proxy" env:"LAPSE_HTTP_TRUSTED_PROXY" group:"http" placeholder:"ADDRESS"`
-	Origins   []string `name:"http-allow-origin" env:"LAPSE_HTTP_ALLOW_ORIGIN" group:"http" placeholder:"ORIGIN"`
+	Listen    string   `name:"http-listen" env:"LAPSE_HTTP_LISTEN" default:"127.0.0.1:7070" placeholder:"HOST:PORT"`
+	TokenFile string   `name:"http-token-file" env:"LAPSE_HTTP_TOKEN_FILE" type:"existingfile" placeholder:"FILE"`
+	Cert      string   `name:"http-tls-cert" env:"LAPSE_HTTP_TLS_CERT" type:"existingfile" placeholder:"FILE"`
+	Key       string   `name:"http-tls-key" env:"LAPSE_HTTP_TLS_KEY" type:"existingfile" placeholder:"FILE"`
+	Proxies   []string `name:"http-trusted-proxy" env:"LAPSE_HTTP_TRUSTED_PROXY" placeholder:"ADDRESS"`
+	Origins   []string `name:"http-allow-origin" env:"LAPSE_HTTP_ALLOW_ORIGIN" placeholder:"ORIGIN"`
 }
 
 func (c *serveCommand) Run(ctx context.Context, parsed *kong.Context, streams output.Streams) error {
@@ -137,8 +137,9 @@ func (c *serveCommand) Run(ctx context.Context, parsed *kong.Context, streams ou
 		Processor: processor.Options{
 			Prefix: prefix, Shards: c.Shards, Replicas: c.Replicas,
 			LogMaxAge: (*time.Duration)(c.LogMaxAge), LogMaxBytes: (*int64)(c.LogMaxBytes),
-			EventsMaxAge: (*time.Duration)(c.EventsMaxAge), EventsMaxBytes: (*int64)(c.EventsMaxBytes), DuplicateWindow: (*time.Duration)(c.DuplicateWindow),
-			ForgetWithin: time.Duration(c.ForgetWithin), SyncInterval: c.syncInterval(),
+			EventsMaxAge: (*time.Duration)(c.EventsMaxAge), EventsMaxBytes: (*int64)(c.EventsMaxBytes),
+			DuplicateWindow: (*time.Duration)(c.DuplicateWindow),
+			ForgetWithin:    time.Duration(c.ForgetWithin), SyncInterval: c.syncInterval(),
 			ReplyPrefixes: c.ReplyPrefix, OpenCollections: c.OpenCollections, Readers: c.Readers,
 			MaxClockLead: time.Duration(c.MaxClockLead),
 		},
@@ -162,24 +163,30 @@ func (c *serveCommand) check() error {
 	for one := range strings.SplitSeq(c.NATS, ",") {
 		scheme, _, ok := strings.Cut(strings.TrimSpace(one), "://")
 		if ok && !slices.Contains([]string{"nats", "tls", "ws", "wss"}, scheme) {
-			return fmt.Errorf("--nats %s is not valid: use nats://HOST:PORT, or with TLS tls://HOST:PORT; several with commas between them", wire.Quote(scheme+"://…"))
+			return fmt.Errorf("--nats %s is not valid: use nats://HOST:PORT, or with TLS tls://HOST:PORT; several with commas "+
+				"between them", wire.Quote(scheme+"://…"))
 		}
 	}
 	switch {
 	case c.Follow != "" && c.NATS == "":
-		return errors.New("--follow needs --nats: the NATS servers of a region that follows another one are joined to it by a leaf node")
+		return errors.New("--follow needs --nats: the NATS servers of a region that follows another one are joined to it " +
+			"by a leaf node")
 	case c.MaxStaleness < 0:
 		return fmt.Errorf("--max-staleness %s is not valid: use a duration over 0 such as 10s", time.Duration(c.MaxStaleness))
 	case !isAPI(c.WritesTo):
-		return fmt.Errorf("--writes-to %s is not valid: use the http or https URL of the API of the first region without /v1, such as https://lapse-a.example.com", wire.Quote(c.WritesTo))
+		return fmt.Errorf("--writes-to %s is not valid: use the http or https URL of the API of the first region without "+
+			"/v1, such as https://lapse-a.example.com", wire.Quote(c.WritesTo))
 	case c.Replicas != 0 && (c.Replicas < 1 || c.Replicas > 5):
 		return fmt.Errorf("--replicas %d is not valid: use a number from 1 to 5", c.Replicas)
 	case c.MaxClockLead <= 0:
-		return fmt.Errorf("--max-clock-lead %s is not valid: use a duration over 0 such as 10s", time.Duration(c.MaxClockLead))
+		return fmt.Errorf("--max-clock-lead %s is not valid: use a duration over 0 such as 10s",
+			time.Duration(c.MaxClockLead))
 	case c.DuplicateWindow != nil && time.Duration(*c.DuplicateWindow) < 100*time.Millisecond:
-		return fmt.Errorf("--duplicate-window %s is not valid: use a duration of at least 100ms", time.Duration(*c.DuplicateWindow))
+		return fmt.Errorf("--duplicate-window %s is not valid: use a duration of at least 100ms",
+			time.Duration(*c.DuplicateWindow))
 	case time.Duration(c.ForgetWithin) < time.Second:
-		return fmt.Errorf("--forget-within %s is not valid: use a duration of at least 1s, such as 8d", time.Duration(c.ForgetWithin))
+		return fmt.Errorf("--forget-within %s is not valid: use a duration of at least 1s, such as 8d",
+			time.Duration(c.ForgetWithin))
 	}
 	for _, account := range c.Readers {
 		if err := processor.CheckReaders(account); err != nil {
@@ -210,17 +217,18 @@ func (c *serveCommand) syncInterval() *time.Duration {
 
 // token reads the token of the embedded NATS server.
 func (c *serveCommand) token() (string, error) {
-	if c.NATSToken == "" {
+	if c.Token == "" {
 		return "", nil
 	}
-	content, err := os.ReadFile(c.NATSToken)
+	content, err := os.ReadFile(c.Token)
 	if err != nil {
 		return "", fmt.Errorf("--nats-token-file: %w", err)
 	}
 	line, _, _ := strings.Cut(string(content), "\n")
 	token := strings.TrimSpace(line)
 	if len(token) < 8 {
-		return "", fmt.Errorf("--nats-token-file %s: its first line has %d characters: use a token of at least 8", c.NATSToken, len(token))
+		return "", fmt.Errorf("--nats-token-file %s: its first line has %d characters: use a token of at least 8",
+			c.Token, len(token))
 	}
 	return token, nil
 }
@@ -251,11 +259,13 @@ type server struct {
 var servers = []server{
 	{
 		flag: "nats", name: "NATS server", embedded: []string{"data", "nats-listen", "nats-sync", "nats-token-file"},
-		given: []string{"nats-user", "nats-password-file", "nats-nkey-file", "nats-creds", "nats-ca", "nats-cert", "nats-key", "nats-inbox-prefix", "nats-sync-interval", "replicas"},
+		given: []string{"nats-user", "nats-password-file", "nats-nkey-file", "nats-creds", "nats-ca", "nats-cert", "nats-key",
+			"nats-inbox-prefix", "nats-sync-interval", "replicas"},
 	},
 	{
 		flag: "redis", name: "Redis", embedded: []string{"redis-listen"},
-		given: []string{"redis-user", "redis-password-file", "redis-ca", "redis-cert", "redis-key", "redis-sentinel-user", "redis-sentinel-password-file"},
+		given: []string{"redis-user", "redis-password-file", "redis-ca", "redis-cert", "redis-key", "redis-sentinel-user",
+			"redis-sentinel-password-file"},
 	},
 }
 
@@ -266,7 +276,8 @@ func contradict(flags []*kong.Flag, path []*kong.Path) error {
 	from := origins(flags, path)
 	nats, listen := from["nats"], from["redis-listen"]
 	if _, isGiven := from["redis"]; nats != "" && listen != "" && !isGiven {
-		return contradiction{output.Usagef("%s names a NATS server, so there is no data directory for the password that %s needs. Leave out one of them, or run a redis-server and name it with --redis", nats, listen)}
+		return contradiction{output.Usagef("%s names a NATS server, so there is no data directory for the password that %s "+
+			"needs. Leave out one of them, or run a redis-server and name it with --redis", nats, listen)}
 	}
 	for _, s := range servers {
 		where, isGiven := from[s.flag]
@@ -285,10 +296,12 @@ func contradict(flags []*kong.Flag, path []*kong.Path) error {
 		}
 		list := strings.Join(these, ", ")
 		if isGiven {
-			return contradiction{output.Usagef("%s names a %s, but these are for the embedded one: %s. Leave out the one or the others (--%s '' embeds one, whatever the environment says)",
+			return contradiction{output.Usagef("%s names a %s, but these are for the embedded one: %s. Leave out the one or "+
+				"the others (--%s '' embeds one, whatever the environment says)",
 				where, s.name, list, s.flag)}
 		}
-		return contradiction{output.Usagef("these are for a %s that is not embedded: %s. Name one (--%s or LAPSE_%s), or leave these out",
+		return contradiction{output.Usagef("these are for a %s that is not embedded: %s. Name one (--%s or LAPSE_%s), or "+
+			"leave these out",
 			s.name, list, s.flag, strings.ToUpper(s.flag))}
 	}
 	return nil
@@ -339,9 +352,11 @@ func eachReadable(files [][2]string, f func(flag, file string, mode os.FileMode)
 // warnOfOpenFiles logs a warning for each file with a secret that every user of the machine can read.
 func (c *serveCommand) warnOfOpenFiles(log *slog.Logger) {
 	eachReadable([][2]string{
-		{"--http-token-file", c.TokenFile}, {"--http-tls-key", c.Key}, {"--nats-token-file", c.NATSToken},
-		{"--nats-password-file", c.NATSLogin.PasswordFile}, {"--nats-nkey-file", c.NATSLogin.NKeyFile}, {"--nats-creds", c.NATSLogin.Creds}, {"--nats-key", c.NATSLogin.Key},
-		{"--redis-password-file", c.RedisLogin.PasswordFile}, {"--redis-sentinel-password-file", c.RedisLogin.SentinelPasswordFile}, {"--redis-key", c.RedisLogin.Key},
+		{"--http-token-file", c.TokenFile}, {"--http-tls-key", c.Key}, {"--nats-token-file", c.Token},
+		{"--nats-password-file", c.NATSLogin.PasswordFile}, {"--nats-nkey-file", c.NATSLogin.NKeyFile},
+		{"--nats-creds", c.NATSLogin.Creds}, {"--nats-key", c.NATSLogin.Key},
+		{"--redis-password-file", c.RedisLogin.PasswordFile}, {"--redis-key", c.RedisLogin.Key},
+		{"--redis-sentinel-password-file", c.RedisLogin.SentinelPasswordFile},
 	}, func(flag, file string, mode os.FileMode) {
 		log.Warn(readableFile, slog.String("flag", flag), slog.String("file", file), slog.String("mode", mode.String()))
 	})

@@ -55,7 +55,8 @@ func (s *Shaped) shape() (ndjson.Shape, error) {
 	case slices.Contains(s.DropFields, ""):
 		return ndjson.Shape{}, output.Usagef("--drop-fields has an empty name: use names of members, such as _id,expiresAt")
 	}
-	shape := ndjson.Shape{ID: s.IDField, ExpiresAt: s.ExpiresAt, Unit: s.TimeUnit, Drop: s.DropFields, Unwrap: s.Unwrap, DynamoDB: s.DynamoDB, AsIs: s.AsIs}
+	shape := ndjson.Shape{ID: s.IDField, ExpiresAt: s.ExpiresAt, Unit: s.TimeUnit, Drop: s.DropFields, Unwrap: s.Unwrap,
+		DynamoDB: s.DynamoDB, AsIs: s.AsIs}
 	if s.ExpiresAfter != nil {
 		shape.After, shape.AfterBy = s.ExpiresAfter.Member, s.ExpiresAfter.By
 	}
@@ -102,9 +103,11 @@ func (s *Shaped) judge(ctx context.Context, in <-chan line, from int) (read []li
 	case found == "" || ctx.Err() != nil:
 		return read, nil
 	case found == "Item":
-		return nil, output.Usagef(`all lines look like {"Item":{…}}: nothing was stored. Add --dynamodb if they are an export of DynamoDB, --unwrap Item to store what is in Item, or --as-is to store the lines as they are`)
+		return nil, output.Usagef(`all lines look like {"Item":{…}}: nothing was stored. Add --dynamodb if they are an ` +
+			`export of DynamoDB, --unwrap Item to store what is in Item, or --as-is to store the lines as they are`)
 	}
-	return nil, output.Usagef(`all lines look like an envelope with the document in its member %s: nothing was stored. Add --unwrap %s to store what is in it, or --as-is to store the lines as they are`, found, found)
+	return nil, output.Usagef(`all lines look like an envelope with the document in its member %s: nothing was `+
+		`stored. Add --unwrap %s to store what is in it, or --as-is to store the lines as they are`, found, found)
 }
 
 // leeway is how far the clock of this machine may be from that of NATS for a line to be left out.

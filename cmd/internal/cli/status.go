@@ -74,8 +74,8 @@ func (i namedIndex) String() string {
 	return text
 }
 
-// odd are the names of the collections that are paused, and the indexes that are being made or leave out documents; none
-// if no process tells.
+// odd are the names of the collections that are paused, and the indexes that are being made or leave out documents;
+// none if no process tells.
 func odd(ctx context.Context, conn *client.Client, s client.Status) (paused []string, indexes []namedIndex) {
 	if !slices.ContainsFunc(s.Shards, func(one client.ShardStatus) bool { return one.Alive }) {
 		return nil, nil
@@ -156,7 +156,8 @@ func printStatus(out io.Writer, s client.Status) error {
 		if several {
 			role += "\t" + cmp.Or(strings.Join(shards[m.Name], " "), "-")
 		}
-		line("%s\t%s\t%s\t%s\t%s ago\t%s", output.Name(m.Name), role, m.Version, m.Started, output.Seconds(m.SeenAgo), m.Problem)
+		line("%s\t%s\t%s\t%s\t%s ago\t%s", output.Name(m.Name), role, m.Version, m.Started, output.Seconds(m.SeenAgo),
+			m.Problem)
 	}
 	return w.Flush()
 }
@@ -174,7 +175,8 @@ func regions(r *client.RegionStatus) (texts []string) {
 		add("follows the region %q; no process says how far it is behind", r.Follows)
 	}
 	for _, f := range r.Followers {
-		if add("is followed by the region %q, as that said %s ago", f.Domain, output.Seconds(f.SeenAgo)); f.SeenAgo > followerGone.Seconds() {
+		if add("is followed by the region %q, as that said %s ago", f.Domain,
+			output.Seconds(f.SeenAgo)); f.SeenAgo > followerGone.Seconds() {
 			texts[len(texts)-1] += ": if it is no more, run lapse forget-follower " + f.Domain
 		}
 	}
@@ -249,7 +251,8 @@ func (c *Snapshot) Run(ctx context.Context, streams output.Streams) error {
 	if f := p.Forgotten; f != nil {
 		text = fmt.Sprintf("nothing is left of what had ended by %s", f.Before)
 		if len(f.Left) > 0 {
-			text = fmt.Sprintf("of what had ended by %s bytes may be left until %s in: %s", f.Before, f.Until, strings.Join(f.Left, ", "))
+			text = fmt.Sprintf("of what had ended by %s bytes may be left until %s in: %s", f.Before, f.Until,
+				strings.Join(f.Left, ", "))
 		}
 	}
 	return c.print(streams, p, "%s", text)
@@ -311,7 +314,8 @@ func (c *Forgotten) Run(ctx context.Context, streams output.Streams) error {
 		err = r.print(streams, c.Target.String())
 	}
 	if err == nil && len(r.Left) > 0 {
-		err = output.Printed(output.Differs(fmt.Errorf("%s: bytes may be left until %s in: %s", c.Target, r.Until, strings.Join(r.Left, ", "))))
+		err = output.Printed(output.Differs(fmt.Errorf("%s: bytes may be left until %s in: %s", c.Target, r.Until,
+			strings.Join(r.Left, ", "))))
 	}
 	return err
 }
@@ -320,7 +324,7 @@ func (c *Forgotten) Run(ctx context.Context, streams output.Streams) error {
 func (c *Forgotten) checkGone(ctx context.Context, conn *client.Client) error {
 	_, err := conn.Get(ctx, c.Collection, c.ID)
 	if err == nil {
-		return &output.StatusError{Status: wire.StatusConflict, Text: fmt.Sprintf("%s is live: delete it first", c.Target)}
+		return output.Statusf(wire.StatusConflict, "%s is live: delete it first", c.Target)
 	}
 	if errors.Is(err, client.ErrNoCollection) {
 		return nil // it may have been dropped
@@ -333,8 +337,8 @@ func (c *Forgotten) checkGone(ctx context.Context, conn *client.Client) error {
 		return fmt.Errorf("%s: %w", c.Target, err)
 	}
 	if config.Paused {
-		text := fmt.Sprintf("collection %s is paused, and keeps what has expired: run lapse resume %s first", c.Collection, c.Collection)
-		return &output.StatusError{Status: wire.StatusConflict, Text: text}
+		return output.Statusf(wire.StatusConflict, "collection %s is paused, and keeps what has expired: run lapse "+
+			"resume %s first", c.Collection, c.Collection)
 	}
 	return nil
 }
@@ -345,7 +349,8 @@ func cleanSince(s client.Status) (clean map[string]wire.Time, within time.Durati
 	for _, shard := range s.Shards {
 		r := shard.Retention
 		if !shard.Alive || r == nil || r.CleanSince == nil {
-			return nil, 0, &output.StatusError{Status: wire.StatusUnavailable, Text: fmt.Sprintf("no process says what is left of documents in shard %d: repeat the command once lapse status has it", shard.Shard)}
+			return nil, 0, output.Statusf(wire.StatusUnavailable, "no process says what is left of documents in shard %d: "+
+				"repeat the command once lapse status has it", shard.Shard)
 		}
 		within = max(within, time.Duration(r.Within*float64(time.Second)))
 		for place, since := range r.CleanSince {
@@ -355,7 +360,8 @@ func cleanSince(s client.Status) (clean map[string]wire.Time, within time.Durati
 		}
 	}
 	if len(clean) == 0 {
-		return nil, 0, &output.StatusError{Status: wire.StatusUnavailable, Text: "no process owns a shard, so none knows what is left of documents: start lapse, and repeat the command"}
+		return nil, 0, output.Statusf(wire.StatusUnavailable, "no process owns a shard, so none knows what is left of "+
+			"documents: start lapse, and repeat the command")
 	}
 	return clean, within, nil
 }
@@ -405,7 +411,8 @@ func (r *forgottenReport) print(streams output.Streams, name string) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	text := "If it had ended before " + r.EndedBefore.String() + ", no byte of it is anywhere: say with --ended when it had"
+	text := "If it had ended before " + r.EndedBefore.String() + ", no byte of it is anywhere: say with --ended " +
+		"when it had"
 	switch {
 	case r.Forgotten != nil && *r.Forgotten:
 		text = "no byte of it is anywhere: it had ended by " + r.Ended.String()

@@ -78,11 +78,13 @@ func (c *Watch) options() (client.WatchOptions, error) {
 		}
 	}
 	if c.Count != nil && *c.Count < 1 {
-		return opts, output.Usagef("--count %d is not valid: use a number over 0, or leave --count out to go on until an interrupt", *c.Count)
+		return opts, output.Usagef("--count %d is not valid: use a number over 0, or leave --count out to go on until an "+
+			"interrupt", *c.Count)
 	}
 	if c.Since != nil && !c.Since.Now {
 		if c.Since.After(time.Now()) {
-			return opts, output.Usagef("--since %s is in the future: use an instant in the past, or how long ago, such as 12h", c.Since.Format(time.RFC3339))
+			return opts, output.Usagef("--since %s is in the future: use an instant in the past, or how long ago, such as 12h",
+				c.Since.Format(time.RFC3339))
 		}
 		opts.Since = &c.Since.Time
 	}
@@ -133,7 +135,8 @@ func (c *Watch) printChange(streams output.Streams, n client.Notification) error
 	case n.Document != nil:
 		d := n.Document
 		value = stored{"stored", *c.Collection, d}
-		text = fmt.Sprintf("%s stored %s etag=%s expires=%s %s", d.Ts, Target{Collection: *c.Collection, ID: d.ID}, d.Etag, output.Expires(d.ExpiresAt), output.Compact(d.Document))
+		text = fmt.Sprintf("%s stored %s etag=%s expires=%s %s", d.Ts, Target{Collection: *c.Collection, ID: d.ID}, d.Etag,
+			output.Expires(d.ExpiresAt), output.Compact(d.Document))
 	default:
 		d := n.Changed
 		value, text = d, fmt.Sprintf("%s %s %s", d.Ts, d.Kind(), d.Collection)

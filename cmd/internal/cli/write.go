@@ -216,11 +216,13 @@ func (c *Schedule) Run(ctx context.Context, streams output.Streams) error {
 		return fmt.Errorf("%s: %w", doc, err)
 	}
 	if result.Raw != nil {
-		named, _ := json.Marshal(map[string]string{"collection": doc.Collection, "id": doc.ID, "target": target}) // strings cannot fail
+		// strings cannot fail
+		named, _ := json.Marshal(map[string]string{"collection": doc.Collection, "id": doc.ID, "target": target})
 		result.Raw = append(append(named[:len(named)-1], ','), bytes.TrimPrefix(result.Raw, []byte("{"))...)
 	}
 	return report(&c.Connection, streams, result, doc.String(), func(o wire.Outcome) string {
-		return fmt.Sprintf("scheduled %s etag=%s target=%s due=%s%s", doc, o.Etag, target, output.Expires(o.ExpiresAt), day(o.ExpiresAt, time.Now()))
+		return fmt.Sprintf("scheduled %s etag=%s target=%s due=%s%s", doc, o.Etag, target, output.Expires(o.ExpiresAt),
+			day(o.ExpiresAt, time.Now()))
 	})
 }
 
@@ -230,7 +232,9 @@ func day(at *wire.Time, now time.Time) string {
 		return ""
 	}
 	here := time.UnixMilli(int64(*at)).In(now.Location())
-	name := map[string]string{now.Format(time.DateOnly): "today", now.AddDate(0, 0, 1).Format(time.DateOnly): "tomorrow"}[here.Format(time.DateOnly)]
+	name := map[string]string{
+		now.Format(time.DateOnly): "today", now.AddDate(0, 0, 1).Format(time.DateOnly): "tomorrow",
+	}[here.Format(time.DateOnly)]
 	if name == "" {
 		return ""
 	}

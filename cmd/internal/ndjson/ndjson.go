@@ -157,7 +157,8 @@ type exported struct {
 
 // Append appends a document as a line of an export, from which Parse reads its bytes and all that belongs to it.
 func Append(b []byte, doc wire.Document) ([]byte, error) {
-	e := exported{Lapse: version, ID: doc.ID, Clock: &doc.Clock, Created: doc.Created, Deadline: doc.Deadline, NotAfter: doc.NotAfter, Target: doc.Target, Traceparent: doc.Traceparent}
+	e := exported{Lapse: version, ID: doc.ID, Clock: &doc.Clock, Created: doc.Created, Deadline: doc.Deadline,
+		NotAfter: doc.NotAfter, Target: doc.Target, Traceparent: doc.Traceparent}
 	if doc.Clock == 0 {
 		e.Clock = &doc.Ts
 	}
@@ -205,7 +206,8 @@ func IsExported(text []byte) bool {
 // parseExported reads a line of an export.
 func parseExported(text []byte) (r Record, err error) {
 	if rest, _ := begins(text, "lapse"); string(number.Find(rest)) != fmt.Sprint(version) {
-		return r, fmt.Errorf("the line is of version %s of the lines of an export, and this lapse reads version %d: import it with the lapse that has exported it, or a newer one", number.Find(rest), version)
+		return r, fmt.Errorf("the line is of version %s of the lines of an export, and this lapse reads version %d: import "+
+			"it with the lapse that has exported it, or a newer one", number.Find(rest), version)
 	}
 	var e exported
 	dec := json.NewDecoder(bytes.NewReader(text))
@@ -245,7 +247,8 @@ func parseFormer(rest []byte) (r Record, err error) {
 	dec := json.NewDecoder(bytes.NewReader(rest))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&e); err != nil {
-		return r, fmt.Errorf("the first member %s is not valid: use an object with id, target and expiresAt, as an export of an earlier lapse has it: %w", former, err)
+		return r, fmt.Errorf("the first member %s is not valid: use an object with id, target and expiresAt, as an export "+
+			"of an earlier lapse has it: %w", former, err)
 	}
 	rest = bytes.TrimSpace(rest[dec.InputOffset():])
 	r = Record{ID: e.ID, Target: e.Target, Deadline: e.ExpiresAt}

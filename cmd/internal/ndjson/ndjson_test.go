@@ -60,7 +60,8 @@ func FuzzReader(f *testing.F) {
 
 // FuzzDocumentID: an id is the last member "id" of an object, and nothing else.
 func FuzzDocumentID(f *testing.F) {
-	for _, seed := range []string{`{"id":"1"}`, `{"ID":"1"}`, `{"id":1}`, `{"id":null}`, `[]`, `null`, `{`, `{"id":"\u00e9"}`, `{"id":"1","id":"2"}`} {
+	for _, seed := range []string{`{"id":"1"}`, `{"ID":"1"}`, `{"id":1}`, `{"id":null}`, `[]`, `null`, `{`,
+		`{"id":"\u00e9"}`, `{"id":"1","id":"2"}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
@@ -86,13 +87,16 @@ func TestAppendIsParsed(t *testing.T) {
 		}
 		return new(wire.Time(rapid.Int64Range(1, 4_000_000_000_000).Draw(t, "instant")))
 	})
-	document := rapid.SampledFrom([]string{`{}`, ` { } `, "{\n \"a\": 1.0e2\r\n}\n", `{"lapse":1,"id":"x"}`, `{"n":[1, 2],"x":"<&> \u00e9 \ud800  "}`, `{"$lapse":{"target":"a"}}`, "\t{\"ttl\":5}"})
+	document := rapid.SampledFrom([]string{`{}`, ` { } `, "{\n \"a\": 1.0e2\r\n}\n", `{"lapse":1,"id":"x"}`,
+		`{"n":[1, 2],"x":"<&> \u00e9 \ud800  "}`, `{"$lapse":{"target":"a"}}`, "\t{\"ttl\":5}"})
 	id := rapid.StringN(1, 60, wire.MaxID).Filter(func(id string) bool { return wire.CheckID(id) == nil })
 	rapid.Check(t, func(t *rapid.T) {
 		doc := wire.Document{
-			ID: id.Draw(t, "id"), Ts: 5, Clock: wire.Time(rapid.Int64Range(0, 9).Draw(t, "clock")), Created: wire.Time(rapid.Int64Range(0, 2).Draw(t, "created")), Deadline: instant.Draw(t, "deadline"),
+			ID: id.Draw(t, "id"), Ts: 5, Clock: wire.Time(rapid.Int64Range(0, 9).Draw(t, "clock")),
+			Created: wire.Time(rapid.Int64Range(0, 2).Draw(t, "created")), Deadline: instant.Draw(t, "deadline"),
 			NotAfter: instant.Draw(t, "notAfter"), Target: rapid.SampledFrom([]string{"", "mail", "a.b"}).Draw(t, "target"),
-			Traceparent: rapid.SampledFrom([]string{"", "00-1-2-01"}).Draw(t, "trace"), Document: []byte(document.Draw(t, "document")),
+			Traceparent: rapid.SampledFrom([]string{"", "00-1-2-01"}).Draw(t, "trace"),
+			Document:    []byte(document.Draw(t, "document")),
 		}
 		line, err := Append(nil, doc)
 		if err != nil || strings.ContainsAny(string(line), "\r\n") || !IsExported(line) || Envelope(line) != "" {
@@ -104,7 +108,8 @@ func TestAppendIsParsed(t *testing.T) {
 			}
 			return at.String()
 		}
-		want := Record{ID: doc.ID, Document: doc.Document, Clock: doc.Clock.String(), Deadline: text(doc.Deadline), NotAfter: text(doc.NotAfter), Target: doc.Target, Traceparent: doc.Traceparent, Whole: true}
+		want := Record{ID: doc.ID, Document: doc.Document, Clock: doc.Clock.String(), Deadline: text(doc.Deadline),
+			NotAfter: text(doc.NotAfter), Target: doc.Target, Traceparent: doc.Traceparent, Whole: true}
 		if doc.Created != 0 {
 			want.Created = doc.Created.String()
 		}
@@ -125,9 +130,12 @@ func TestParse(t *testing.T) {
 		`{"lapse":"1","id":"a"}`: {ID: "a", Document: []byte(`{"lapse":"1","id":"a"}`)},
 		`{"id":"a","lapse":1}`:   {ID: "a", Document: []byte(`{"id":"a","lapse":1}`)},
 		`{"$lapse":1,"id":"a"}`:  {ID: "a", Document: []byte(`{"$lapse":1,"id":"a"}`)},
-		`{"$lapse":{"id":"a","target":"mail","expiresAt":"2026-01-31T12:00:05.123Z"},"to":"<"}`: {ID: "a", Target: "mail", Deadline: "2026-01-31T12:00:05.123Z", Document: []byte(`{"to":"<"}`)},
-		`{"$lapse":{"id":"a"},"$lapse":{"target":"x"}}`:                                         {ID: "a", Document: []byte(`{"$lapse":{"target":"x"}}`)},
-		`{ "lapse" : 1, "id":"a", "document": {"b": 1}}`:                                        {ID: "a", Document: []byte(`{"b": 1}`), Whole: true},
+		`{"$lapse":{"id":"a","target":"mail","expiresAt":"2026-01-31T12:00:05.123Z"},"to":"<"}`: {ID: "a", Target: "mail",
+			Deadline: "2026-01-31T12:00:05.123Z", Document: []byte(`{"to":"<"}`)},
+		`{"$lapse":{"id":"a"},"$lapse":{"target":"x"}}`: {ID: "a",
+			Document: []byte(`{"$lapse":{"target":"x"}}`)},
+		`{ "lapse" : 1, "id":"a", "document": {"b": 1}}`: {ID: "a",
+			Document: []byte(`{"b": 1}`), Whole: true},
 	} {
 		got, err := Parse([]byte(line))
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {

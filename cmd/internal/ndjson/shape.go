@@ -346,7 +346,8 @@ func instant(raw []byte, unit Unit) (wire.Time, error) {
 		}
 		at, err := wire.ParseInstant(zone.ReplaceAllString(text, "$1:$2"))
 		if err != nil {
-			return 0, errors.New("use an instant as in RFC 3339, such as 2030-01-31T18:00:00Z, or a number of seconds or milliseconds since 1970")
+			return 0, errors.New("use an instant as in RFC 3339, such as 2030-01-31T18:00:00Z, or a number of seconds or " +
+				"milliseconds since 1970")
 		}
 		return at, nil
 	}
@@ -361,7 +362,8 @@ func instant(raw []byte, unit Unit) (wire.Time, error) {
 		case 13:
 			unit = Milliseconds
 		default:
-			return 0, fmt.Errorf("that may be seconds or milliseconds since 1970: say which with --time-unit %s or %s", Seconds, Milliseconds)
+			return 0, fmt.Errorf("that may be seconds or milliseconds since 1970: say which with --time-unit %s or %s", Seconds,
+				Milliseconds)
 		}
 	}
 	if unit == Seconds {
@@ -372,7 +374,8 @@ func instant(raw []byte, unit Unit) (wire.Time, error) {
 		ms.Add(ms, big.NewInt(1))
 	}
 	if !ms.IsInt64() || ms.Int64() > latest {
-		return 0, fmt.Errorf("as %s since 1970 that is after the year 9999: use another --time-unit", map[Unit]string{Seconds: "seconds", Milliseconds: "milliseconds"}[unit])
+		return 0, fmt.Errorf("as %s since 1970 that is after the year 9999: use another --time-unit",
+			map[Unit]string{Seconds: "seconds", Milliseconds: "milliseconds"}[unit])
 	}
 	return wire.Time(ms.Int64()), nil
 }
@@ -389,5 +392,6 @@ func instantOfMongo(raw []byte, unit Unit) (wire.Time, error) {
 			return instant(n, unit)
 		}
 	}
-	return 0, errors.New(`use an instant as in RFC 3339, a number of seconds or milliseconds since 1970, or {"$date":…} of MongoDB`)
+	return 0, errors.New(`use an instant as in RFC 3339, a number of seconds or milliseconds since 1970, or ` +
+		`{"$date":…} of MongoDB`)
 }

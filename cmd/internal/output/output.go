@@ -39,6 +39,9 @@ func (s Streams) NoticeTerminal(what string) {
 	}
 }
 
+// Notice tells the user something on standard error.
+func (s Streams) Notice(text string) { _, _ = fmt.Fprintln(s.Err, "lapse: "+text) }
+
 // Warn prints a warning on standard error.
 func (s Streams) Warn(text string) {
 	_, _ = fmt.Fprintln(s.Err, s.painted(s.Err, yellow, "lapse: warning:"), text)

@@ -84,17 +84,19 @@ func terminal(t *testing.T, in string) (Streams, *bytes.Buffer) {
 	t.Setenv("NO_COLOR", "")
 	t.Setenv("TERM", "xterm")
 	var screen bytes.Buffer
-	return Streams{In: strings.NewReader(in), Out: &screen, Err: &screen, Terminal: func(any) bool { return true }}, &screen
+	return Streams{In: strings.NewReader(in), Out: &screen, Err: &screen, Terminal: func(any) bool { return true }},
+		&screen
 }
 
 func TestPrintDocument(t *testing.T) {
 	s, screen := terminal(t, "")
 	for in, want := range map[string]string{
-		`{"a":"b\"}:","n":-1.50e3,"x":null}`: "{\n  \x1b[34m\"a\"\x1b[0m: \x1b[32m\"b\\\"}:\"\x1b[0m,\n  \x1b[34m\"n\"\x1b[0m: \x1b[33m-1.50e3\x1b[0m,\n  \x1b[34m\"x\"\x1b[0m: \x1b[33mnull\x1b[0m\n}\n",
-		"{\"\u009b2J\":\"\u202e\x7f\"}":      "{\n  \x1b[34m\"\\u009b2J\"\x1b[0m: \x1b[32m\"\\u202e\\u007f\"\x1b[0m\n}\n",
-		`{}`:                                 "{}\n",
-		`[{}]`:                               "[\n  {}\n]\n",
-		`{"n":1`:                             "{\"n\":1\n", // not a document
+		`{"a":"b\"}:","n":-1.50e3,"x":null}`: "{\n  \x1b[34m\"a\"\x1b[0m: \x1b[32m\"b\\\"}:\"\x1b[0m,\n  " +
+			"\x1b[34m\"n\"\x1b[0m: \x1b[33m-1.50e3\x1b[0m,\n  \x1b[34m\"x\"\x1b[0m: \x1b[33mnull\x1b[0m\n}\n",
+		"{\"\u009b2J\":\"\u202e\x7f\"}": "{\n  \x1b[34m\"\\u009b2J\"\x1b[0m: \x1b[32m\"\\u202e\\u007f\"\x1b[0m\n}\n",
+		`{}`:                            "{}\n",
+		`[{}]`:                          "[\n  {}\n]\n",
+		`{"n":1`:                        "{\"n\":1\n", // not a document
 	} {
 		screen.Reset()
 		if err := s.PrintDocument([]byte(in)); err != nil || screen.String() != want {
@@ -107,7 +109,8 @@ func TestPrintDocument(t *testing.T) {
 	if _ = s.PrintDocument([]byte(flat)); screen.String() != "{\n  \"a\": \"\\u202e\"\n}\n" {
 		t.Errorf("without colours: %q", screen)
 	}
-	for name, s := range map[string]Streams{"a pipe": {Out: screen}, "standard error is a terminal": {Out: screen, Err: &strings.Builder{}, Terminal: func(stream any) bool { return stream != any(screen) }}} {
+	for name, s := range map[string]Streams{"a pipe": {Out: screen}, "standard error is a terminal": {Out: screen,
+		Err: &strings.Builder{}, Terminal: func(stream any) bool { return stream != any(screen) }}} {
 		screen.Reset()
 		if _ = s.PrintDocument([]byte(flat)); screen.String() != flat+"\n" {
 			t.Errorf("%s: %q", name, screen)
@@ -146,7 +149,8 @@ func TestHeaded(t *testing.T) {
 }
 
 func TestConfirm(t *testing.T) {
-	for in, want := range map[string]bool{"y\n": true, " YES\r\n": true, "yes": true, "n\n": false, "\n": false, "": false, "yo\ny\n": false} {
+	for in, want := range map[string]bool{"y\n": true, " YES\r\n": true, "yes": true, "n\n": false, "\n": false, "": false,
+		"yo\ny\n": false} {
 		s, screen := terminal(t, in)
 		if got, err := s.Confirm(t.Context(), "Drop it?"); got != want || err != nil || screen.String() != "Drop it? [y/N] " {
 			t.Errorf("%q: %t, %v, %q", in, got, err, screen)
@@ -166,12 +170,16 @@ func TestConfirm(t *testing.T) {
 
 func TestBar(t *testing.T) {
 	for want, got := range map[string]string{
-		"importing a [                        ]   0%  0":                      Bar("importing a", 0, 0, 1000, 0, 0),
-		"importing a [============            ]  50%  1,200  600/s  3s left":  Bar("importing a", 0, 500, 1000, 1200, 2*time.Second),
-		"importing a [==================      ]  75%  1,200  600/s  2s left":  Bar("importing a", 250, 750, 1000, 1200, 2*time.Second),
-		"importing a [========================] 100%  1,234,567  1,234,567/s": Bar("importing a", 0, 1000, 1000, 1234567, time.Second),
-		"importing a [========================] 100%  5":                      Bar("importing a", 5, 5, 0, 5, time.Second),
-		"importing a [                        ]   0%  1  0/s  27h46m40s left": Bar("importing a", 0, 1, 10001, 1, 10*time.Second-1),
+		"importing a [                        ]   0%  0": Bar("importing a", 0, 0, 1000, 0, 0),
+		"importing a [============            ]  50%  1,200  600/s  3s left": Bar("importing a", 0, 500, 1000, 1200,
+			2*time.Second),
+		"importing a [==================      ]  75%  1,200  600/s  2s left": Bar("importing a", 250, 750, 1000, 1200,
+			2*time.Second),
+		"importing a [========================] 100%  1,234,567  1,234,567/s": Bar("importing a", 0, 1000, 1000, 1234567,
+			time.Second),
+		"importing a [========================] 100%  5": Bar("importing a", 5, 5, 0, 5, time.Second),
+		"importing a [                        ]   0%  1  0/s  27h46m40s left": Bar("importing a", 0, 1, 10001, 1,
+			10*time.Second-1),
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -180,7 +188,8 @@ func TestBar(t *testing.T) {
 }
 
 func TestGrouped(t *testing.T) {
-	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", -100: "-100", -123456: "-123,456", 1234567: "1,234,567"} {
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", -100: "-100", -123456: "-123,456",
+		1234567: "1,234,567"} {
 		if got := Grouped(n); got != want {
 			t.Errorf("%d: %s", n, got)
 		}

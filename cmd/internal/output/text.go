@@ -244,8 +244,8 @@ func quoted(text []byte) int {
 	return len(text)
 }
 
-// visible escapes, as JSON does, what changes how a terminal shows the text around it. A screen does too, but streams may
-// have none.
+// visible escapes, as JSON does, what changes how a terminal shows the text around it. A screen does too, but streams
+// may have none.
 func visible(text []byte) string {
 	var b []byte
 	for _, r := range string(text) {
