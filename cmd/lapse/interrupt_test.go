@@ -18,8 +18,8 @@ import (
 	"github.com/seed18712806/lapse/sink/client"
 )
 
-// A proxy stands between a command and NATS, so that the test knows what is under way when the
-// signal comes.
+// interrupted: a proxy stands between a command and NATS, so that the test knows what is under way when the signal
+// comes.
 type interrupted struct {
 	*harness.Proxy
 	t     *testing.T

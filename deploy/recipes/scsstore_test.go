@@ -40,7 +40,8 @@ func openSCS(t *testing.T) (*clienttest.Lapse, *client.Collection[recipes.SCSSes
 	return l, sessions, recipes.NewSCSStore(sessions)
 }
 
-// A web application with scs keeps its sessions in lapse: they are found, end at their deadline, and at a logout.
+// TestSCS: a web application with scs keeps its sessions in lapse: they are found, end at their deadline, and at a
+// logout.
 func TestSCS(t *testing.T) {
 	t.Parallel()
 	l, sessions, store := openSCS(t)

@@ -396,7 +396,7 @@ func readConfig(name string, node *yaml.Node) (namedConfig, error) {
 		case !slices.Contains(wire.ConfigProperties, key.Value):
 			return one, fmt.Errorf("line %d: %s of %s is not known%s: a configuration has %s", key.Line,
 				wire.Quote(key.Value), name, didYouMean(key.Value, wire.ConfigProperties),
-					strings.Join(wire.ConfigProperties, ", "))
+				strings.Join(wire.ConfigProperties, ", "))
 		case given[key.Value]:
 			return one, fmt.Errorf("line %d: %s of %s comes twice: leave one of them out", key.Line, key.Value, name)
 		}

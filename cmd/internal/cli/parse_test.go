@@ -73,7 +73,7 @@ func TestDidYouMean(t *testing.T) {
 	}
 }
 
-// A context has one way to log in. What is a secret itself goes into each URL that has none.
+// TestLoginOfAContext: a context has one way to log in. What is a secret itself goes into each URL that has none.
 func TestLoginOfAContext(t *testing.T) {
 	type nats = credentials.NATS
 	secret := url.UserPassword("u", "p@:/").String()

@@ -80,10 +80,10 @@ func TestPrintStatusOfRegions(t *testing.T) {
 		"": nil,
 		`this region follows the region "a", 3 messages behind, as it was 2m0s ago, ` +
 			"which does not answer since 2026-01-31T12:00:00.000Z\n": {Region: wire.Region{Follows: "a"},
-				Following: &wire.Following{
-			Domain: "a", Behind: 3, AsOf: wire.Time(time.Now().Add(-2 * time.Minute).UnixMilli()),
-			Down: wire.Time(at.UnixMilli()),
-		}},
+			Following: &wire.Following{
+				Domain: "a", Behind: 3, AsOf: wire.Time(time.Now().Add(-2 * time.Minute).UnixMilli()),
+				Down: wire.Time(at.UnixMilli()),
+			}},
 		`this region follows the region "a"; no process says how far it is behind
 `: {Region: wire.Region{Follows: "a"}},
 		`this region is followed by the region "b", as that said 2s ago
