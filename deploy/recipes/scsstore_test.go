@@ -93,7 +93,7 @@ func TestSCS(t *testing.T) {
 	}
 }
 
-// The methods without a context, and what is not there.
+// TestSCSStore: the methods without a context, and what is not there.
 func TestSCSStore(t *testing.T) {
 	t.Parallel()
 	_, sessions, store := openSCS(t)

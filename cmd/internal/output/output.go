@@ -195,7 +195,7 @@ func (s Streams) Screens() Streams {
 	return s
 }
 
-// What lapse tells a terminal begins with mark, and ends with markEnd.
+// mark begins what lapse tells a terminal, and markEnd ends it.
 var mark = []byte("\x1b_" + rand.Text() + ";")
 
 const markEnd = ';'
