@@ -18,8 +18,8 @@ import (
 	"github.com/seed18712806/lapse/sink/client"
 )
 
-// A proxy stands between a command and NATS, so that the test knows what is under way when the
-// signal comes.
+// interrupted: a proxy stands between a command and NATS, so that the test knows what is under way when the signal
+// comes.
 type interrupted struct {
 	*harness.Proxy
 	t     *testing.T
@@ -86,7 +86,8 @@ func endless(t *testing.T) string {
 	return name
 }
 
-var onlyLine = regexp.MustCompile(`^lapse: (.*)[:;] lines written: (\d+), rejected: 0, unknown: (\d+)\. To go on, repeat the command with --from (\d+)( \(.*\))?\n$`)
+var onlyLine = regexp.MustCompile(`^lapse: (.*)[:;] lines written: (\d+), rejected: 0, unknown: (\d+)\. To go on, ` +
+	`repeat the command with --from (\d+)( \(.*\))?\n$`)
 
 // said is the one line that an import has printed.
 func (i *interrupted) said(p *harness.Process, code int) (reason string, written, unknown, from int64) {
@@ -119,7 +120,8 @@ func (i *interrupted) goOn(from, to int64) (out string) {
 	if err := os.WriteFile(name, []byte(b.String()), 0o600); err != nil {
 		i.t.Fatal(err)
 	}
-	out, errOut, code := harness.Run(i.t, "lapse", nil, "import", "docs", name, "--from", strconv.FormatInt(from, 10), "--server", i.lapse.NATSURL)
+	out, errOut, code := harness.Run(i.t, "lapse", nil, "import", "docs", name, "--from", strconv.FormatInt(from, 10),
+		"--server", i.lapse.NATSURL)
 	if code != 0 {
 		i.t.Fatalf("import --from %d: code %d: %s", from, code, errOut)
 	}
@@ -199,7 +201,8 @@ func TestInterruptedExport(t *testing.T) {
 	p := i.start("export", "docs", file, "--timeout", harness.Limit.String())
 	i.there(file)
 	p.Interrupt()
-	if code := p.WaitEnded(); code != 1 || !regexp.MustCompile(`^lapse: interrupted: docs: the export is not complete, it has \d+ documents\n$`).MatchString(p.Log()) {
+	incomplete := regexp.MustCompile(`^lapse: interrupted: docs: the export is not complete, it has \d+ documents\n$`)
+	if code := p.WaitEnded(); code != 1 || !incomplete.MatchString(p.Log()) {
 		t.Errorf("code %d: %s", code, p.Log())
 	}
 }
@@ -223,12 +226,14 @@ func TestInterruptedDelete(t *testing.T) {
 	})
 	p.Interrupt()
 	code := p.WaitEnded()
-	m := regexp.MustCompile(`^lapse: interrupted: docs: not complete, documents deleted: (\d+)\. To go on, repeat the command\n$`).FindStringSubmatch(p.Log())
+	m := regexp.MustCompile(`^lapse: interrupted: docs: not complete, documents deleted: (\d+)\. To go on, repeat the ` +
+		`command\n$`).FindStringSubmatch(p.Log())
 	if code != 1 || m == nil {
 		t.Fatalf("code %d: %s", code, p.Log())
 	}
 	deleted, _ := strconv.Atoi(m[1])
-	if count, err := i.docs.Count(t.Context()); err != nil || count.Live != int64(documents-deleted) || deleted == documents {
+	if count, err := i.docs.Count(t.Context()); err != nil || count.Live != int64(documents-deleted) ||
+		deleted == documents {
 		t.Errorf("%d documents are left, %v, and it says that it has deleted %d", count.Live, err, deleted)
 	}
 	out, errOut, code := harness.Run(t, "lapse", nil, append(command, "--server", i.lapse.NATSURL)...)
@@ -259,7 +264,8 @@ func TestInterruptedBackup(t *testing.T) {
 	p := i.start("backup", filepath.Join(dir, "file"), "--timeout", harness.Limit.String())
 	i.there(filepath.Join(dir, "*.part"))
 	p.Interrupt()
-	if code := p.WaitEnded(); code != 1 || p.Log() != "lapse: interrupted: the backup is not complete: run the command again\n" {
+	if code := p.WaitEnded(); code != 1 || p.Log() != "lapse: interrupted: the backup is not complete: run the "+
+		"command again\n" {
 		t.Errorf("code %d: %s", code, p.Log())
 	}
 	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
@@ -282,7 +288,8 @@ func TestInterruptedRestore(t *testing.T) {
 	nats := harness.StartNATS(t, harness.NATSOptions{})
 	proxy := harness.NewProxy(t, strings.TrimPrefix(nats.URL(), "nats://"))
 	proxy.Delay(harness.ToClient, 300*time.Millisecond)
-	p := harness.StartProcess(t, "restore", programs.Path(t, "lapse"), "restore", file, "--server", "nats://"+proxy.Address(), "--progress", "--timeout", harness.Limit.String())
+	p := harness.StartProcess(t, "restore", programs.Path(t, "lapse"), "restore", file, "--server",
+		"nats://"+proxy.Address(), "--progress", "--timeout", harness.Limit.String())
 	harness.Until(t, harness.Limit, "it restores", func(context.Context) error {
 		if !strings.Contains(p.Log(), "restoring ") {
 			return errors.New(p.Log())

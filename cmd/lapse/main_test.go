@@ -199,7 +199,8 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("%s: %v", strings.Join(args[1:], " "), err)
 	}
 	if got != want {
-		ts.Fatalf("%s: exit code %d, want %d\n%s%s", strings.Join(args[1:], " "), got, want, ts.ReadFile("stdout"), ts.ReadFile("stderr"))
+		ts.Fatalf("%s: exit code %d, want %d\n%s%s", strings.Join(args[1:], " "), got, want, ts.ReadFile("stdout"),
+			ts.ReadFile("stderr"))
 	}
 }
 
@@ -251,7 +252,8 @@ func jetStream(ts *testscript.TestScript) (context.Context, jetstream.JetStream)
 func warning(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, !neg && len(args) == 2, "warning COLLECTION ID")
 	ctx, js := jetStream(ts)
-	e := wire.Expiring{Collection: args[0], ID: args[1], Document: []byte(`{"total": 9}`), Etag: 7, Ts: 1769860800000, TTL: 30, ExpiresAt: 1769860830000, Before: 5}
+	e := wire.Expiring{Collection: args[0], ID: args[1], Document: []byte(`{"total": 9}`), Etag: 7, Ts: 1769860800000,
+		TTL: 30, ExpiresAt: 1769860830000, Before: 5}
 	ts.Check(harness.Warn(ctx, js.Conn(), e, ""))
 }
 

@@ -31,10 +31,12 @@ func randomWrite(t *rapid.T) client.Message {
 	if ttl != "" {
 		body += `"ttl" :` + ttl + space() + ","
 	}
-	body += pick("member", `"n":1.0`, `"a":"<&> é \u2028 \ud800"`, `"lapse":1`, `"document":{"id":[]}`, `"$lapse":{}`, `"a":"\\n\"","a":2`) + "}" + space()
+	body += pick("member", `"n":1.0`, `"a":"<&> é \u2028 \ud800"`, `"lapse":1`, `"document":{"id":[]}`, `"$lapse":{}`,
+		`"a":"\\n\"","a":2`) + "}" + space()
 	m := client.Message{
 		Subject: wire.DefaultPrefix.Write(wire.Upsert, "from", rapid.StringN(1, 20, 60).Draw(t, "id")), Body: []byte(body),
-		Target: pick("target", "", "", "mail", "mail.send"), Traceparent: pick("trace", "", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+		Target: pick("target", "", "", "mail", "mail.send"), Traceparent: pick("trace", "",
+			"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
 	}
 	if rapid.Bool().Draw(t, "begins") {
 		m.Clock = at("begin", -50_000, 0)
@@ -49,13 +51,15 @@ func randomWrite(t *rapid.T) client.Message {
 }
 
 // TestAnExportIsImportedExactly: what is exported, imported elsewhere and exported again is the same, line by line:
-// bytes, deadlines, limits, targets, traces, and from where the TTL counts; under another default the deadlines are the same too.
+// bytes, deadlines, limits, targets, traces, and from where the TTL counts; under another default the deadlines are the
+// same too.
 //
 // It fails if anything of a document is lost on the way, if one that inherits no longer does, or if an import begins a
 // new life where maxLife limits it.
 func TestAnExportIsImportedExactly(t *testing.T) {
 	t.Parallel()
-	for name, config := range map[string]string{"without a limit": `{"defaultTtl":100000,"slideOnRead":0.0001}`, "maxLife": `{"defaultTtl":100000,"slideOnRead":0.0001,"maxLife":150000}`} {
+	for name, config := range map[string]string{"without a limit": `{"defaultTtl":100000,"slideOnRead":0.0001}`,
+		"maxLife": `{"defaultTtl":100000,"slideOnRead":0.0001,"maxLife":150000}`} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			testRoundTrip(t, config, name == "maxLife")
@@ -75,7 +79,8 @@ func testRoundTrip(t *testing.T, config string, life bool) {
 	}
 	defer c.Close()
 	for _, collection := range []string{"from", "to"} {
-		if r, err := c.Write(ctx, client.Message{Subject: wire.DefaultPrefix.Config(collection), Body: []byte(config)}); err != nil || r.Outcome.Status != wire.StatusOK {
+		if r, err := c.Write(ctx, client.Message{Subject: wire.DefaultPrefix.Config(collection),
+			Body: []byte(config)}); err != nil || r.Outcome.Status != wire.StatusOK {
 			t.Fatal(r.Outcome, err)
 		}
 	}
@@ -105,11 +110,13 @@ func testRoundTrip(t *testing.T, config string, life bool) {
 		to := export("to")
 		for i := range max(len(from), len(to)) {
 			if i >= len(from) || i >= len(to) || from[i] != to[i] {
-				t.Fatalf("%s: %d lines become %d; line %d is\n%s\nwant\n%s", how, len(from), len(to), i, to[min(i, len(to)-1)], from[min(i, len(from)-1)])
+				t.Fatalf("%s: %d lines become %d; line %d is\n%s\nwant\n%s", how, len(from), len(to), i, to[min(i, len(to)-1)],
+					from[min(i, len(from)-1)])
 			}
 		}
 	}
-	if got, want := run(strings.Join(from, "\n"), "import", "to"), fmt.Sprintf("imported to created=%d replaced=0 duplicate=0 failed=0\n", len(from)); got != want {
+	if got, want := run(strings.Join(from, "\n"), "import", "to"), fmt.Sprintf("imported to created=%d replaced=0 "+
+		"duplicate=0 failed=0\n", len(from)); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	same("imported")

@@ -14,8 +14,8 @@ type Cart struct {
 	Items []string `json:"items"`
 }
 
-// A cart ends a day after its last change. An hour before, its owner gets a reminder; at the end the stock is
-// free again.
+// Example_carts: a cart ends a day after its last change. An hour before, its owner gets a reminder; at the end the
+// stock is free again.
 func Example_carts() {
 	l, c := startLapse()
 	defer l.Close()

@@ -16,9 +16,9 @@ type Hold struct {
 	Note     string `json:"note,omitempty"`
 }
 
-// A seat is held until 18:00. Five minutes before, there is a reminder. Whoever may only patch and touch
-// holds cannot prolong one: to let nobody else create or replace them, give customers the permission to
-// publish to lapse.write.patch.holds.* alone.
+// Example_holds: a seat is held until 18:00. Five minutes before, there is a reminder. Whoever may only patch and
+// touch holds cannot prolong one: to let nobody else create or replace them, give customers the permission to publish
+// to lapse.write.patch.holds.* alone.
 func Example_holds() {
 	l, c := startLapse()
 	defer l.Close()

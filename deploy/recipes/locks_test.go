@@ -10,8 +10,8 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// A lock is a document with a TTL. The etag with which it was taken is the fencing token: it only grows, so what
-// the lock guards refuses a smaller one.
+// Example_locks: a lock is a document with a TTL. The etag with which it was taken is the fencing token: it only
+// grows, so what the lock guards refuses a smaller one.
 func Example_locks() {
 	l, c := startLapse()
 	defer l.Close()

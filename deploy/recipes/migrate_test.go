@@ -15,7 +15,7 @@ type Row struct {
 	Until time.Time // zero: never
 }
 
-// Rows of another store, with their deadlines, are written many at a time.
+// Example_migrate: rows of another store, with their deadlines, are written many at a time.
 func Example_migrate() {
 	l, c := startLapse()
 	defer l.Close()

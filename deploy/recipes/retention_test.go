@@ -9,8 +9,8 @@ import (
 	"github.com/seed18712806/lapse/sink/client"
 )
 
-// Personal data is kept for 30 days, and not longer. The event proves that it has expired, and does not
-// have it.
+// Example_retention: personal data is kept for 30 days, and not longer. The event proves that it has expired, and
+// does not have it.
 func Example_retention() {
 	l, c := startLapse()
 	defer l.Close()

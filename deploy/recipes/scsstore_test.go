@@ -40,7 +40,8 @@ func openSCS(t *testing.T) (*clienttest.Lapse, *client.Collection[recipes.SCSSes
 	return l, sessions, recipes.NewSCSStore(sessions)
 }
 
-// A web application with scs keeps its sessions in lapse: they are found, end at their deadline, and at a logout.
+// TestSCS: a web application with scs keeps its sessions in lapse: they are found, end at their deadline, and at a
+// logout.
 func TestSCS(t *testing.T) {
 	t.Parallel()
 	l, sessions, store := openSCS(t)
@@ -92,7 +93,7 @@ func TestSCS(t *testing.T) {
 	}
 }
 
-// The methods without a context, and what is not there.
+// TestSCSStore: the methods without a context, and what is not there.
 func TestSCSStore(t *testing.T) {
 	t.Parallel()
 	_, sessions, store := openSCS(t)

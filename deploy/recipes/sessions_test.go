@@ -17,7 +17,7 @@ type Session struct {
 	User string `json:"user"`
 }
 
-// A session ends after 30 minutes in which nobody reads it, and after 12 hours whatever is done.
+// Example_sessions: a session ends after 30 minutes in which nobody reads it, and after 12 hours whatever is done.
 func Example_sessions() {
 	l, c := startLapse()
 	defer l.Close()
@@ -54,7 +54,7 @@ func Example_sessions() {
 	// after 12 hours, not found: true
 }
 
-// The sessions of scs are documents.
+// Example_scs: the sessions of scs are documents.
 func Example_scs() {
 	l, c := startLapse()
 	defer l.Close()

@@ -88,7 +88,7 @@ func (r *received) post(secret, id, subject string, at time.Time) int {
 	return w.Code
 }
 
-// An event takes effect once, however often it comes, and not at all if it is not signed.
+// TestWebhookTakesEffectOnce: an event takes effect once, however often it comes, and not at all if it is not signed.
 func TestWebhookTakesEffectOnce(t *testing.T) {
 	t.Parallel()
 	r := newReceived(t, 0)
@@ -119,7 +119,7 @@ func TestWebhookTakesEffectOnce(t *testing.T) {
 	}
 }
 
-// An effect that fails leaves nothing, and neither does the id: the event comes again.
+// TestWebhookAfterAnError: an effect that fails leaves nothing, and neither does the id: the event comes again.
 func TestWebhookAfterAnError(t *testing.T) {
 	t.Parallel()
 	r := newReceived(t, 0)
@@ -133,7 +133,7 @@ func TestWebhookAfterAnError(t *testing.T) {
 	}
 }
 
-// Ids are forgotten after their time, so they do not grow for ever.
+// TestWebhookForgets: ids are forgotten after their time, so they do not grow for ever.
 func TestWebhookForgets(t *testing.T) {
 	t.Parallel()
 	r := newReceived(t, time.Nanosecond)
@@ -155,7 +155,7 @@ func TestWebhookForgets(t *testing.T) {
 	}
 }
 
-// A secret that is none is an error.
+// TestWebhookSecret: a secret that is none is an error.
 func TestWebhookSecret(t *testing.T) {
 	t.Parallel()
 	if _, err := recipes.NewWebhook(recipes.WebhookOptions{Secret: "whsec_!"}); err == nil {

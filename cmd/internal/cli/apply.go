@@ -1,15 +1,19 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/client"
@@ -18,23 +22,11 @@ import (
 
 // Apply gives collections the configurations that a file has.
 type Apply struct {
-	File   string `short:"f" required:"" placeholder:"FILE" help:"File with the configurations, YAML or JSON. - is standard input."`
-	DryRun bool   `help:"Print what would change, and how many documents would expire at once. It changes nothing, and exits with 6 if anything would change."`
-	Prune  bool   `help:"Drop the collections that are not in the file, with their documents. Without a terminal it needs --yes."`
+	File   string `short:"f" required:"" placeholder:"FILE"`
+	DryRun bool
+	Prune  bool
 	Asking
 	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (Apply) Help() string {
-	return `The file is a map of the names of collections, as "lapse config --all -o yaml" prints it:
-
-    orders:
-      defaultTtl: 3600
-      warnBefore: [300]
-
-A configuration is whole: a member that is left out gets its default. Only paused stays as it is where the file
-does not name it. With nothing to change it changes nothing.`
 }
 
 // planned is what apply does with a collection.
@@ -72,7 +64,8 @@ func (c *Apply) Run(ctx context.Context, streams output.Streams) error {
 		if err := c.do(ctx, conn, prefix, one); err != nil {
 			return fmt.Errorf("%w; %d of %d changes are made", err, i, len(plan))
 		}
-		if err := c.print(streams, one, map[string]string{"create": "created", "change": "changed", "drop": "dropped"}[one.Action]); err != nil {
+		done := map[string]string{"create": "created", "change": "changed", "drop": "dropped"}[one.Action]
+		if err := c.print(streams, one, done); err != nil {
 			return err
 		}
 	}
@@ -100,7 +93,8 @@ func (c *Apply) read(streams output.Streams) ([]namedConfig, error) {
 		return nil, output.Usagef("%s: %w", c.File, err)
 	}
 	if len(wanted) == 0 && c.Prune {
-		return nil, output.Usagef("%s has no collection, and --prune would drop all of them: give it a file with those that are to stay", c.File)
+		return nil, output.Usagef("%s has no collection, and --prune would drop all of them: give it a file with those "+
+			"that are to stay", c.File)
 	}
 	return wanted, nil
 }
@@ -148,7 +142,8 @@ func (c *Apply) plan(ctx context.Context, conn *client.Client, wanted []namedCon
 
 // atOnce is how many documents a change of the default and of maxLife expires at once.
 func atOnce(ctx context.Context, conn *client.Client, name string, from, to wire.Config) (int64, error) {
-	same := from.DefaultTTL != nil && to.DefaultTTL != nil && *from.DefaultTTL == *to.DefaultTTL && from.MaxLife == to.MaxLife
+	same := from.DefaultTTL != nil && to.DefaultTTL != nil && *from.DefaultTTL == *to.DefaultTTL &&
+		from.MaxLife == to.MaxLife
 	if to.DefaultTTL == nil || same || from.IndexingMode == wire.NoIndex {
 		return 0, nil // a collection without an index has no deadlines yet
 	}
@@ -156,7 +151,8 @@ func atOnce(ctx context.Context, conn *client.Client, name string, from, to wire
 	if err != nil {
 		return 0, err
 	}
-	reply, err := conn.Forecast(ctx, name, wire.ForecastRequest{Buckets: 1, Within: time.Second.String(), DefaultTTL: text, MaxLife: &to.MaxLife})
+	request := wire.ForecastRequest{Buckets: 1, Within: time.Second.String(), DefaultTTL: text, MaxLife: &to.MaxLife}
+	reply, err := conn.Forecast(ctx, name, request)
 	if errors.Is(err, client.ErrNoCollection) {
 		return 0, nil
 	}
@@ -204,7 +200,8 @@ func (c *Apply) show(streams output.Streams, plan []planned) error {
 		_, err := fmt.Fprintln(streams.Out, "no differences")
 		return err
 	}
-	return output.Printed(output.Differs(fmt.Errorf("%s: %s; %w", c.File, plural(len(plan), "collection differs", "collections differ"), errDiffers)))
+	return output.Printed(output.Differs(fmt.Errorf("%s: %s; %w", c.File,
+		plural(len(plan), "collection differs", "collections differ"), errDiffers)))
 }
 
 func plural(n int, one, many string) string {
@@ -216,9 +213,6 @@ func plural(n int, one, many string) string {
 
 // print prints what is done with a collection, or would be.
 func (c *Apply) print(streams output.Streams, one planned, done string) error {
-	if c.JSON() {
-		return output.PrintJSON(streams.Out, one)
-	}
 	line := done + " " + one.Collection
 	switch one.Action {
 	case "create":
@@ -231,8 +225,7 @@ func (c *Apply) print(streams output.Streams, one planned, done string) error {
 	if one.Action != "drop" && one.AtOnce > 0 {
 		line += fmt.Sprintf(" (expires %s at once)", output.Documents(one.AtOnce))
 	}
-	_, err := fmt.Fprintln(streams.Out, line)
-	return err
+	return c.Connection.print(streams, one, "%s", line)
 }
 
 // confirm asks before documents are removed.
@@ -284,10 +277,9 @@ func (c *Apply) do(ctx context.Context, conn *client.Client, prefix wire.Prefix,
 		}
 		switch status := result.Outcome.Status; {
 		case status == wire.StatusPreconditionFailed:
-			text := one.Collection + ": somebody has changed it meanwhile: run the command again"
-			return &output.StatusError{Status: status, Text: text}
+			return output.Statusf(status, "%s: somebody has changed it meanwhile: run the command again", one.Collection)
 		case status >= wire.StatusBadRequest:
-			return &output.StatusError{Status: status, Text: fmt.Sprintf("%s: %d: %s", one.Collection, status, result.Outcome.Error)}
+			return output.Statusf(status, "%s: %d: %s", one.Collection, status, result.Outcome.Error)
 		}
 		m.IfMatch = result.Outcome.Etag.String()
 	}
@@ -297,11 +289,163 @@ func (c *Apply) do(ctx context.Context, conn *client.Client, prefix wire.Prefix,
 // through are the configurations by which one becomes another. TTL and the indexing mode none exclude each other, so
 // between the two TTL is off with an index.
 func through(from, to wire.Config) []wire.Config {
-	if from.DefaultTTL != nil && to.IndexingMode == wire.NoIndex || from.IndexingMode == wire.NoIndex && to.DefaultTTL != nil {
+	if from.DefaultTTL != nil && to.IndexingMode == wire.NoIndex ||
+		from.IndexingMode == wire.NoIndex && to.DefaultTTL != nil {
 		between := from
 		between.DefaultTTL, between.IndexingMode = nil, wire.Consistent
 		between.MinTTL, between.MaxTTL, between.MaxLife = 0, 0, 0 // they need a default
 		return []wire.Config{between, to}
 	}
 	return []wire.Config{to}
+}
+
+// namedConfig is the configuration of a collection, as a file has it.
+type namedConfig struct {
+	Name string
+	wire.Config
+	pauses bool // the file says whether it is paused
+}
+
+// writeConfigs writes configurations as YAML: a map of names, as readConfigs reads them.
+func writeConfigs(out io.Writer, all []namedConfig) error {
+	root := &yaml.Node{Kind: yaml.MappingNode}
+	for _, one := range all {
+		text, err := json.Marshal(one.Published())
+		if err != nil {
+			return err
+		}
+		var document yaml.Node
+		if err := yaml.Unmarshal(text, &document); err != nil { // JSON is YAML
+			return err
+		}
+		config := document.Content[0]
+		config.Style = 0
+		for _, node := range config.Content {
+			if node.Kind == yaml.ScalarNode {
+				node.Style = 0
+			}
+		}
+		root.Content = append(root.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: one.Name}, config)
+	}
+	if len(all) == 0 {
+		_, err := fmt.Fprintln(out, "{}")
+		return err
+	}
+	encoder := yaml.NewEncoder(out)
+	encoder.SetIndent(2)
+	return errors.Join(encoder.Encode(root), encoder.Close())
+}
+
+// readConfigs reads configurations: YAML or JSON, one or several documents, each of which is a map of the names of
+// collections. They come in the order of their names. An error names the line.
+func readConfigs(in io.Reader) (all []namedConfig, err error) {
+	lines := make(map[string]int)
+	decoder := yaml.NewDecoder(in)
+	for {
+		var document yaml.Node
+		err := decoder.Decode(&document)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("it is neither YAML nor JSON: %s", strings.TrimPrefix(err.Error(), "yaml: "))
+		}
+		root := document.Content[0]
+		if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
+			continue // an empty document
+		}
+		if root.Kind != yaml.MappingNode {
+			return nil, fmt.Errorf("line %d: a map from the names of collections to their configurations is needed, as "+
+				"\"lapse config --all -o yaml\" prints it", root.Line)
+		}
+		for i := 0; i < len(root.Content); i += 2 {
+			name, value := root.Content[i], root.Content[i+1]
+			if err := wire.CheckCollection(name.Value); err != nil {
+				return nil, fmt.Errorf("line %d: %w", name.Line, err)
+			}
+			if first, twice := lines[name.Value]; twice {
+				return nil, fmt.Errorf("line %d: collection %s is in line %d too: leave one of them out", name.Line, name.Value,
+					first)
+			}
+			lines[name.Value] = name.Line
+			one, err := readConfig(name.Value, value)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, one)
+		}
+	}
+	slices.SortFunc(all, func(a, b namedConfig) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+// readConfig reads the configuration of a collection.
+func readConfig(name string, node *yaml.Node) (namedConfig, error) {
+	one := namedConfig{Name: name}
+	if node.Kind == yaml.AliasNode {
+		node = node.Alias
+	}
+	if node.Kind != yaml.MappingNode {
+		return one, fmt.Errorf("line %d: the configuration of %s is not a map: use members such as defaultTtl, or {} for "+
+			"the defaults", node.Line, name)
+	}
+	members, given := make(map[string]any), make(map[string]bool)
+	for i := 0; i < len(node.Content); i += 2 {
+		key, value := node.Content[i], node.Content[i+1]
+		switch {
+		case !slices.Contains(wire.ConfigProperties, key.Value):
+			return one, fmt.Errorf("line %d: %s of %s is not known%s: a configuration has %s", key.Line,
+				wire.Quote(key.Value), name, didYouMean(key.Value, wire.ConfigProperties),
+				strings.Join(wire.ConfigProperties, ", "))
+		case given[key.Value]:
+			return one, fmt.Errorf("line %d: %s of %s comes twice: leave one of them out", key.Line, key.Value, name)
+		}
+		given[key.Value] = true
+		var content any
+		if err := value.Decode(&content); err != nil {
+			return one, fmt.Errorf("line %d: %s of %s is not valid: %w", value.Line, key.Value, name, err)
+		}
+		if content == nil && key.Value != "defaultTtl" {
+			continue // as if it were left out
+		}
+		members[key.Value] = content
+		text, err := json.Marshal(map[string]any{key.Value: content})
+		if err == nil {
+			err = json.NewDecoder(bytes.NewReader(text)).Decode(&wire.Config{})
+		}
+		if err != nil {
+			return one, fmt.Errorf("line %d: %s of %s is not valid: use %s", value.Line, key.Value, name, memberUse(key.Value))
+		}
+	}
+	text, err := json.Marshal(members)
+	if err == nil {
+		err = json.Unmarshal(text, &one.Config)
+	}
+	if one.IndexingMode == "" {
+		one.IndexingMode = wire.Consistent
+	}
+	if one.EventBody != nil && *one.EventBody {
+		one.EventBody = nil
+	}
+	one.pauses = given["paused"]
+	return one, err
+}
+
+// memberUse says what a member may be.
+func memberUse(member string) string {
+	switch member {
+	case "defaultTtl":
+		return "a whole number of seconds, -1, or null"
+	case "indexingMode":
+		return "consistent, lazy or none"
+	case "minTtl", "maxTtl", "maxLife":
+		return "a whole number of seconds"
+	case "slideOnRead":
+		return "true, false, or a number over 0 and under 1"
+	case "warnBefore":
+		return "a list of whole numbers of seconds"
+	case "indexes":
+		return "a list of JSON pointers such as /customer"
+	}
+	return "true or false"
 }

@@ -28,14 +28,16 @@ const backupProgressEvery = time.Second
 
 // where is the server of a backup or a restore.
 type where struct {
-	Data     string `group:"connection" placeholder:"DIR" help:"Data directory of an embedded lapse that does not run, in place of a server."`
-	Progress bool   `help:"Show the progress on standard error, even if that is no terminal."`
+	Data     string `group:"connection" placeholder:"DIR"`
+	Progress bool
 	Connection
 }
 
 // connect opens the directory or connects to the server. applying reports whether a process of
 // lapse runs there.
-func (w *where) connect(ctx context.Context, streams output.Streams) (nc *nats.Conn, applying func(context.Context) (bool, error), closed func(), err error) {
+func (w *where) connect(
+	ctx context.Context, streams output.Streams,
+) (nc *nats.Conn, applying func(context.Context) (bool, error), closed func(), err error) {
 	if w.Data != "" {
 		nc, closed, err := serve.Offline(ctx, w.Data)
 		return nc, func(context.Context) (bool, error) { return false, nil }, closed, err
@@ -69,21 +71,10 @@ func (w *where) shown(streams output.Streams) (progress func(string), end func()
 
 // Backup writes a backup, or verifies one.
 type Backup struct {
-	File   string `arg:"" help:"File to write. - is standard output."`
-	Force  bool   `help:"Overwrite FILE if it exists."`
-	Verify bool   `help:"Read FILE (- is standard input) to its end instead, and say what is in it."`
+	File   string `arg:""`
+	Force  bool
+	Verify bool
 	where
-}
-
-// Help implements [kong.HelpProvider].
-func (Backup) Help() string {
-	return `The file has the log (or the logs of all shards), the configurations, the snapshots, the
-checkpoints, and the events with the durable consumers of subscribers. Redis is not in it: lapse
-builds it from the log. lapse and its clients go on meanwhile. The backup is the state at
-the moment at which it has read the log. It needs nats-server 2.15 or newer.
-
-The file gets its name only when it is complete, and only you can read it. "lapse backup --verify FILE" reads it and
-compares its hashes.`
 }
 
 // Run runs the command.
@@ -123,8 +114,8 @@ func (c *Backup) Run(ctx context.Context, streams output.Streams, lapse Version)
 	if c.JSON() {
 		return output.PrintJSON(streams.Out, contents)
 	}
-	if _, err := fmt.Fprintf(streams.Out, "backed up %s to %s: %s, %s\n", contents.Prefix, c.File, output.Bytes(uint64(contents.Bytes)),
-		numberOf(contents.Shards, "shard")); err != nil {
+	if _, err := fmt.Fprintf(streams.Out, "backed up %s to %s: %s, %s\n", contents.Prefix, c.File,
+		output.Bytes(uint64(contents.Bytes)), numberOf(contents.Shards, "shard")); err != nil {
 		return err
 	}
 	return printStreams(streams.Out, contents)
@@ -138,7 +129,7 @@ func (c *Backup) mayWrite() error {
 	if _, err := os.Lstat(c.File); err != nil {
 		return nil // creating the file finds what else is wrong
 	}
-	return &output.StatusError{Status: wire.StatusConflict, Text: c.File + " exists: use another name, or --force to overwrite it"}
+	return output.Statusf(wire.StatusConflict, "%s exists: use another name, or --force to overwrite it", c.File)
 }
 
 // createBackup creates a file under a temporary name. finish gives it its name, if all went well.
@@ -201,23 +192,11 @@ func (c *Backup) verify(ctx context.Context, streams output.Streams) error {
 
 // Restore restores a backup.
 type Restore struct {
-	File     string `arg:"" help:"File to read. - is standard input."`
-	Until    string `placeholder:"SEQ|TIME" help:"Restore the state as it was just before this message of the log, or before an instant such as 2026-01-31T12:00:00Z, or so long ago as 90s, 12h or 7d. With several shards only an instant."`
-	Replicas int    `placeholder:"N" help:"Replicas of the streams, 1 to 5 (as in the backup)."`
-	Paused   bool   `help:"Pause all collections, as of the end of what is restored: nothing that has expired since is removed or published before lapse resume."`
+	File     string `arg:""`
+	Until    string `placeholder:"SEQ|TIME"`
+	Replicas int    `placeholder:"N"`
+	Paused   bool
 	where
-}
-
-// Help implements [kong.HelpProvider].
-func (Restore) Help() string {
-	return `It verifies the whole file first. Then it makes the streams of the prefix that is in the backup,
-on servers that have none of them. No lapse may run there: start it afterwards, with an
-empty Redis, which it builds from the log. The restored lapse publishes no event again that is in
-the backup, and an event for each document that has expired since. With --paused it waits with these until you have looked,
-and run lapse resume.
-
-If a restore fails, it removes what it has made. If it was killed, run the same command again:
-lapse does not start with what is not complete.`
 }
 
 // Run runs the command.
@@ -251,7 +230,8 @@ func (c *Restore) Run(ctx context.Context, streams output.Streams) error {
 	}
 	defer closed()
 	progress, end := c.shown(streams)
-	err = contents.Restore(ctx, backup.Target{NATS: nc, Replicas: c.Replicas, Paused: c.Paused, Applying: applying, Progress: progress}, in, until)
+	err = contents.Restore(ctx, backup.Target{NATS: nc, Replicas: c.Replicas, Paused: c.Paused, Applying: applying,
+		Progress: progress}, in, until)
 	end()
 	if err != nil && err == ctx.Err() { // by itself: nothing is left of the restore
 		return errNotRestored
@@ -259,12 +239,8 @@ func (c *Restore) Run(ctx context.Context, streams output.Streams) error {
 	if err != nil {
 		return err
 	}
-	if c.JSON() {
-		return output.PrintJSON(streams.Out, contents.Header)
-	}
 	next := map[bool]string{true: ". All collections are paused: look at them, and run lapse resume"}[c.Paused]
-	_, err = fmt.Fprintf(streams.Out, "restored %s. Start lapse with an empty Redis%s\n", contents.Prefix, next)
-	return err
+	return c.print(streams, contents.Header, "restored %s. Start lapse with an empty Redis%s", contents.Prefix, next)
 }
 
 var errNotRestored = output.Interrupted("nothing is restored: run the command again")
@@ -278,13 +254,16 @@ func parseUntil(text string) (u backup.Until, err error) {
 	}
 	var at Instant
 	if at.UnmarshalText([]byte(text)) != nil || at.Now {
-		return u, output.Usagef("--until %q is not valid: use the sequence of a message, an instant such as 2026-01-31T12:00:00Z, or how long ago, such as 90s, 12h or 7d", text)
+		return u, output.Usagef("--until %q is not valid: use the sequence of a message, an instant such as "+
+			"2026-01-31T12:00:00Z, or how long ago, such as 90s, 12h or 7d", text)
 	}
 	return backup.Until{Time: at.Time}, nil
 }
 
 // openBackup opens a backup. Standard input, if it is to be read again, goes to a temporary file first.
-func openBackup(ctx context.Context, name string, streams output.Streams, again bool) (in io.ReadSeeker, closed func(), err error) {
+func openBackup(
+	ctx context.Context, name string, streams output.Streams, again bool,
+) (in io.ReadSeeker, closed func(), err error) {
 	if name != "-" {
 		f, err := os.Open(name)
 		return &interruptible{ctx: ctx, ReadSeeker: f}, func() { _ = f.Close() }, err
@@ -357,7 +336,8 @@ func numberOf(n int, noun string) string {
 
 // printBackup prints what a backup has.
 func printBackup(out io.Writer, c *backup.Contents) error {
-	_, err := fmt.Fprintf(out, "a backup of %s, %s, taken at %s by lapse %s\n", c.Prefix, numberOf(c.Shards, "shard"), wire.Time(c.Taken.UnixMilli()), c.Lapse)
+	_, err := fmt.Fprintf(out, "a backup of %s, %s, taken at %s by lapse %s\n", c.Prefix, numberOf(c.Shards, "shard"),
+		wire.Time(c.Taken.UnixMilli()), c.Lapse)
 	if err == nil {
 		err = printStreams(out, c)
 	}

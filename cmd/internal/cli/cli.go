@@ -5,6 +5,8 @@ import (
 	"errors"
 	"os"
 	"reflect"
+	"slices"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
@@ -23,48 +25,48 @@ To look around, run "lapse demo". To begin, run "lapse serve" in one terminal. I
 
 // commandLine has more than 15 fields: kong takes one for each command.
 type commandLine struct {
-	Serve          serveCommand      `cmd:"" group:"serve" help:"Run lapse: apply writes, publish expiry events, answer reads."`
-	Demo           demoCommand       `cmd:"" group:"serve" help:"Run a lapse of its own in which documents come and go, to look at."`
-	Health         Health            `cmd:"" group:"serve" help:"Ask a running lapse whether it is ready, for health checks."`
-	Version        versionCommand    `cmd:"" group:"serve" help:"Print the version, as does --version."`
-	Backup         Backup            `cmd:"" group:"serve" help:"Write everything that lapse keeps in NATS into one file, while lapse runs."`
-	Restore        Restore           `cmd:"" group:"serve" help:"Restore a backup into empty servers, as it was, or until a moment before a mistake."`
-	BeginAnew      beginAnewCommand  `cmd:"" group:"serve" help:"Show what lapse refuses to go on without, or give it up, while no lapse runs."`
-	Promote        Promote           `cmd:"" group:"serve" help:"Make this region, which follows another one, the first."`
-	ForgetFollower ForgetFollower    `cmd:"" group:"serve" help:"Forget a region that has followed this one."`
-	Demote         Demote            `cmd:"" group:"serve" help:"Make a region that was the first ready to follow the one that was promoted."`
-	Completion     completionCommand `cmd:"" group:"serve" help:"Print a script that completes this command line in a shell."`
-	Help           helpCommand       `cmd:"" group:"serve" help:"Print the help of a command, as does --help."`
-	Connection     connectionCommand `cmd:"" hidden:"" help:"The flags of the connection, which every client command has."`
+	Serve          serveCommand      `cmd:"" group:"serve"`
+	Demo           demoCommand       `cmd:"" group:"serve"`
+	Health         Health            `cmd:"" group:"serve"`
+	Version        versionCommand    `cmd:"" group:"serve"`
+	Backup         Backup            `cmd:"" group:"serve"`
+	Restore        Restore           `cmd:"" group:"serve"`
+	BeginAnew      beginAnewCommand  `cmd:"" group:"serve"`
+	Promote        Promote           `cmd:"" group:"serve"`
+	ForgetFollower ForgetFollower    `cmd:"" group:"serve"`
+	Demote         Demote            `cmd:"" group:"serve"`
+	Completion     completionCommand `cmd:"" group:"serve"`
+	Help           helpCommand       `cmd:"" group:"serve"`
+	Connection     connectionCommand `cmd:"" hidden:""`
 
-	Config      Config      `cmd:"" group:"configure" help:"Print a collection's configuration, or change it."`
-	Drop        Drop        `cmd:"" group:"configure" help:"Remove a collection and its documents, without expiry events."`
-	Apply       Apply       `cmd:"" group:"configure" help:"Give collections the configurations that a file has."`
-	Pause       Pause       `cmd:"" group:"configure" help:"Hold back what expires in a collection: no event, nothing removed."`
-	Resume      Resume      `cmd:"" group:"configure" help:"Publish what was held back, and go on."`
-	Collections Collections `cmd:"" group:"configure" help:"Print the collections, with their configurations and counts."`
+	Config      Config      `cmd:"" group:"configure"`
+	Drop        Drop        `cmd:"" group:"configure"`
+	Apply       Apply       `cmd:"" group:"configure"`
+	Pause       Pause       `cmd:"" group:"configure"`
+	Resume      Resume      `cmd:"" group:"configure"`
+	Collections Collections `cmd:"" group:"configure"`
 
-	Put      Put      `cmd:"" group:"write" help:"Create a document, or replace it if it exists (upsert)."`
-	Create   Create   `cmd:"" group:"write" help:"Create a document; it must not exist."`
-	Replace  Replace  `cmd:"" group:"write" help:"Replace a document; it must exist."`
-	Schedule Schedule `cmd:"" group:"write" help:"Create a message that is delivered at its time."`
-	Patch    Patch    `cmd:"" group:"write" help:"Change a document by a JSON merge patch (RFC 7396)."`
-	Touch    Touch    `cmd:"" group:"write" help:"Start a document's time to live again."`
-	Delete   Delete   `cmd:"" group:"write" help:"Remove a document, without an expiry event."`
-	Import   Import   `cmd:"" group:"write" help:"Write many documents, one on each line (NDJSON)."`
+	Put      documentWrite `cmd:"" group:"write"`
+	Create   documentWrite `cmd:"" group:"write" without:"keep-clock"`
+	Replace  documentWrite `cmd:"" group:"write"`
+	Schedule Schedule      `cmd:"" group:"write"`
+	Patch    documentWrite `cmd:"" group:"write" without:"ttl,not-after,target"`
+	Touch    selectedWrite `cmd:"" group:"write" without:"keep-clock"`
+	Delete   selectedWrite `cmd:"" group:"write" without:"keep-clock,clock,expires-at"`
+	Import   Import        `cmd:"" group:"write"`
 
-	Get      Get      `cmd:"" group:"read" help:"Print a document."`
-	List     List     `cmd:"" group:"read" help:"Print the documents of a collection, in pages."`
-	Export   Export   `cmd:"" group:"read" help:"Print all documents of a collection, one on each line (NDJSON)."`
-	Count    Count    `cmd:"" group:"read" help:"Count the documents of a collection."`
-	Forecast Forecast `cmd:"" group:"read" help:"Count the documents that will expire, over time."`
-	Watch    Watch    `cmd:"" group:"read" help:"Print expiry events as they come."`
-	Forward  Forward  `cmd:"" group:"read" help:"Post events to a receiver on the web, as signed webhooks."`
-	Archive  Archive  `cmd:"" group:"read" help:"Write events into compressed files."`
-	Status   Status   `cmd:"" group:"read" help:"Print which streams and processes of lapse a server has, and their state."`
-	Snapshot Snapshot `cmd:"" group:"read" help:"Let lapse take a snapshot of every shard now."`
+	Get      Get      `cmd:"" group:"read"`
+	List     List     `cmd:"" group:"read"`
+	Export   Export   `cmd:"" group:"read"`
+	Count    Count    `cmd:"" group:"read"`
+	Forecast Forecast `cmd:"" group:"read"`
+	Watch    Watch    `cmd:"" group:"read"`
+	Forward  Forward  `cmd:"" group:"read"`
+	Archive  Archive  `cmd:"" group:"read"`
+	Status   Status   `cmd:"" group:"read"`
+	Snapshot Snapshot `cmd:"" group:"read"`
 
-	Forgotten Forgotten `cmd:"" group:"read" help:"Say whether any byte of a document that is gone is left, and where."`
+	Forgotten Forgotten `cmd:"" group:"read"`
 }
 
 var groups = []kong.Group{
@@ -85,7 +87,7 @@ var groups = []kong.Group{
 // newParser makes the parser of the command line. It calls helped when it has printed the help.
 func newParser(ctx context.Context, streams output.Streams, helped func(int)) (*kong.Kong, error) {
 	release, _, _ := version()
-	parser, err := kong.New(&commandLine{},
+	return kong.New(&commandLine{},
 		kong.Name("lapse"),
 		kong.Description(description),
 		kong.Exit(helped),
@@ -98,12 +100,21 @@ func newParser(ctx context.Context, streams output.Streams, helped func(int)) (*
 		kong.Bind(Version(release)),
 		kong.NamedMapper("existingfile", kong.MapperFunc(decodeFile)),
 		kong.KindMapper(reflect.Int, kong.MapperFunc(decodeInt)),
+		kong.PostBuild(dropFlags),
+		kong.PostBuild(addHelp),
 		Vars,
 	)
-	if err == nil {
-		addExamples(parser.Model.Node)
+}
+
+// dropFlags takes from each command the flags that it lacks.
+func dropFlags(parser *kong.Kong) error {
+	for _, command := range parser.Model.Children {
+		lacks := strings.Split(command.Tag.Get("without"), ",")
+		command.Flags = slices.DeleteFunc(command.Flags, func(flag *kong.Flag) bool {
+			return slices.Contains(lacks, flag.Name)
+		})
 	}
-	return parser, err
+	return nil
 }
 
 // Run runs the command that the arguments give, until it ends or ctx is done. It returns

@@ -10,26 +10,12 @@ import (
 )
 
 type completionCommand struct {
-	Shell string `arg:"" enum:"bash,zsh,fish" help:"Your shell: bash, zsh or fish."`
-}
-
-// Help implements [kong.HelpProvider].
-func (completionCommand) Help() string {
-	return `For bash, add this line to ~/.bashrc:
-
-    source <(lapse completion bash)
-
-For zsh, add this line to ~/.zshrc, after compinit:
-
-    source <(lapse completion zsh)
-
-For fish:
-
-    lapse completion fish > ~/.config/fish/completions/lapse.fish`
+	Shell string `arg:"" enum:"bash,zsh,fish"`
 }
 
 func (c *completionCommand) Run(streams output.Streams, parsed *kong.Context) error {
-	write := map[string]func([]completion) string{"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion}[c.Shell]
+	write := map[string]func([]completion) string{"bash": bashCompletion, "zsh": zshCompletion,
+		"fish": fishCompletion}[c.Shell]
 	_, err := fmt.Fprint(streams.Out, write(completions(parsed.Model.Node)))
 	return err
 }
@@ -70,7 +56,8 @@ func completions(app *kong.Node) (all []completion) {
 		}
 		for _, group := range node.AllFlags(true) {
 			for _, flag := range group {
-				f := completionFlag{name: flag.Name, help: flag.Help, value: !flag.IsBool(), repeats: flag.IsSlice(), words: enum(flag.Value)}
+				f := completionFlag{name: flag.Name, help: flag.Help, value: !flag.IsBool(), repeats: flag.IsSlice(),
+					words: enum(flag.Value)}
 				f.files = flag.PlaceHolder == "FILE" || flag.PlaceHolder == "DIR"
 				if flag.Short != 0 {
 					f.short = string(flag.Short)
@@ -131,7 +118,8 @@ _lapse() {
 	for _, c := range all {
 		names = append(names, c.name)
 	}
-	fmt.Fprintf(&b, "        COMPREPLY=($(compgen -W '%s --help' -- \"$current\"))\n        return\n    fi\n", strings.Join(names, " "))
+	fmt.Fprintf(&b, "        COMPREPLY=($(compgen -W '%s --help' -- \"$current\"))\n        return\n    fi\n",
+		strings.Join(names, " "))
 	b.WriteString("    case ${COMP_WORDS[1]} in\n")
 	for _, c := range all {
 		fmt.Fprintf(&b, "    %s)\n        case $previous in\n", c.name)
@@ -143,10 +131,12 @@ _lapse() {
 			case f.files:
 				fmt.Fprintf(&b, "        %s) compopt -o filenames; COMPREPLY=($(compgen -f -- \"$current\")); return ;;\n", names)
 			default:
-				fmt.Fprintf(&b, "        %s) COMPREPLY=($(compgen -W '%s' -- \"$current\")); return ;;\n", names, strings.Join(f.words, " "))
+				fmt.Fprintf(&b, "        %s) COMPREPLY=($(compgen -W '%s' -- \"$current\")); return ;;\n", names,
+					strings.Join(f.words, " "))
 			}
 		}
-		fmt.Fprintf(&b, "        esac\n        if [[ $current == -* ]]; then\n            COMPREPLY=($(compgen -W '%s' -- \"$current\"))\n", strings.Join(flags, " "))
+		fmt.Fprintf(&b, "        esac\n        if [[ $current == -* ]]; then\n            COMPREPLY=($(compgen -W '%s' -- "+
+			"\"$current\"))\n", strings.Join(flags, " "))
 		if c.collection {
 			b.WriteString("        elif _lapse_collections \"$current\"; then\n            :\n")
 		}
@@ -154,7 +144,8 @@ _lapse() {
 		case c.files:
 			b.WriteString("        else\n            compopt -o filenames; COMPREPLY=($(compgen -f -- \"$current\"))\n")
 		case len(c.words) > 0:
-			fmt.Fprintf(&b, "        else\n            COMPREPLY=($(compgen -W '%s' -- \"$current\"))\n", strings.Join(c.words, " "))
+			fmt.Fprintf(&b, "        else\n            COMPREPLY=($(compgen -W '%s' -- \"$current\"))\n",
+				strings.Join(c.words, " "))
 		}
 		b.WriteString("        fi ;;\n")
 	}
@@ -269,4 +260,40 @@ func fishCompletion(all []completion) string {
 		}
 	}
 	return b.String()
+}
+
+// completeWord is the argument with which a script of a shell asks how a command line may go on.
+const completeWord = "__complete"
+
+// completing returns the command that lists the collections, if the next argument of an unfinished
+// command line is the name of one, and nil otherwise.
+func completing(parser *kong.Kong, line string) []string {
+	words := strings.Fields(line)
+	if !strings.HasSuffix(line, " ") {
+		words = words[:max(0, len(words)-1)] // that is what the shell completes
+	}
+	if len(words) < 2 {
+		return nil
+	}
+	words = arrange(parser.Model.Node, words[1:])
+	trace, err := kong.Trace(parser, words)
+	if err != nil || trace.Error != nil || trace.Selected() == nil {
+		return nil
+	}
+	given := 0
+	command := []string{"collections", "--names", "--timeout", "2s"}
+	for _, path := range trace.Path {
+		if path.Positional != nil {
+			given++
+		}
+	}
+	if expected := trace.Selected().Positional; given >= len(expected) || expected[given].Name != "collection" {
+		return nil
+	}
+	for rest := words[1:]; len(rest) > 0; {
+		n := leading(parser.Model.Node, rest)
+		command = append(command, rest[:n]...)
+		rest = rest[min(len(rest), n+1):]
+	}
+	return command
 }

@@ -17,7 +17,8 @@ import (
 func completed(t testing.TB, dir, answer string) []string {
 	t.Helper()
 	var script bytes.Buffer
-	if code := cli.Run(t.Context(), []string{"completion", "bash"}, output.Streams{Out: &script, Err: os.Stderr}); code != 0 {
+	if code := cli.Run(t.Context(), []string{"completion", "bash"}, output.Streams{Out: &script,
+		Err: os.Stderr}); code != 0 {
 		t.Fatal(code)
 	}
 	for name, text := range map[string]string{
@@ -28,7 +29,9 @@ func completed(t testing.TB, dir, answer string) []string {
 			t.Fatal(err)
 		}
 	}
-	bash := exec.Command("bash", "--norc", "-c", `source ./completion.bash; COMP_WORDS=(./lapse get ''); COMP_CWORD=2; COMP_LINE='./lapse get '; COMP_POINT=${#COMP_LINE}; _lapse; printf '%s\n' "${COMPREPLY[@]}"`)
+	bash := exec.Command("bash", "--norc", "-c",
+		`source ./completion.bash; COMP_WORDS=(./lapse get ''); COMP_CWORD=2; COMP_LINE='./lapse get '; `+
+			`COMP_POINT=${#COMP_LINE}; _lapse; printf '%s\n' "${COMPREPLY[@]}"`)
 	bash.Dir = dir
 	out, err := bash.CombinedOutput()
 	if err != nil {
@@ -58,7 +61,8 @@ func checkFiles(t testing.TB, dir string) {
 // TestCompletionRunsNothing: bash offers the names of an answer that a collection can have, and runs nothing of it.
 func TestCompletionRunsNothing(t *testing.T) {
 	dir := t.TempDir()
-	got := completed(t, dir, "orders\n$(touch run)\n`touch run`\n${x:=$(touch run)}\na$(touch run)b\n<(touch run)\nca rts\n*\n~root\n--flag\nx_Y-9\n\x1b[2J\nlast")
+	got := completed(t, dir, "orders\n$(touch run)\n`touch run`\n${x:=$(touch run)}\na$(touch run)b\n<(touch run)\nca "+
+		"rts\n*\n~root\n--flag\nx_Y-9\n\x1b[2J\nlast")
 	if want := []string{"orders", "--flag", "x_Y-9"}; !slices.Equal(got, want) {
 		t.Errorf("bash offers %q, want %q", got, want)
 	}

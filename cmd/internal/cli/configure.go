@@ -18,14 +18,14 @@ import (
 
 // Configuring is the flags of messages about a collection.
 type Configuring struct {
-	IfMatch *Etag `placeholder:"ETAG" help:"Change it only if the collection's configuration has this etag, or any etag (*)."`
-	Publishing
+	IfMatch *Etag   `placeholder:"ETAG"`
+	MsgID   *Header `name:"msg-id" placeholder:"ID"`
 	Asking
 }
 
 // Asking is the flag of commands that ask, on a terminal, before they remove documents.
 type Asking struct {
-	Yes bool `short:"y" help:"Do not ask before documents are removed. Without a terminal it never asks."`
+	Yes bool `short:"y"`
 }
 
 // ask asks a question, unless there is none.
@@ -49,29 +49,22 @@ func (a Asking) ask(ctx context.Context, streams output.Streams, question func()
 
 // Config prints or changes the configuration of a collection.
 type Config struct {
-	Collection string      `arg:"" optional:"" help:"Collection to show, or to configure."`
-	All        bool        `help:"Print the configurations of all collections, as lapse apply takes them (-o yaml or json)."`
-	DefaultTTL *DefaultTTL `name:"default-ttl" placeholder:"off|-1|TIME" help:"Time to live of documents without a ttl of their own: seconds, or a duration such as 90s, 12h or 7d. -1: these never expire. off: no document expires."`
-	Indexing   *string     `enum:"consistent,lazy,none" placeholder:"consistent|lazy|none" help:"With none you cannot set a default-ttl. lazy does what consistent does."`
-	MinTTL     *Limit      `name:"min-ttl" placeholder:"TIME|none" help:"Refuse writes with a shorter time to live. It needs a default-ttl."`
-	MaxTTL     *Limit      `name:"max-ttl" placeholder:"TIME|none" help:"Refuse writes with a longer time to live, or with none. It needs a default-ttl."`
-	WarnBefore *Warnings   `placeholder:"5m,1h|none" help:"Up to four durations before the deadline of a document, at which a warning is published (see watch --warnings)."`
-	MaxLife    *Limit      `name:"max-life" placeholder:"TIME|none" help:"Let no document live longer after it was created, whatever renews it. It needs a default-ttl."`
-	Slide      *SlidePart  `name:"slide-on-read" negatable:"" placeholder:"PART" help:"Whether a get of a document renews its clock, once more than a tenth of its TTL has passed; or another part, such as --slide-on-read=0.01."`
-	EventBody  *bool       `negatable:"" help:"Whether expiry events have the document."`
-	Changes    *bool       `negatable:"" help:"Whether each write that takes effect is published (see watch --changes)."`
-	Indexes    []Pointer   `name:"index" sep:"none" placeholder:"POINTER" help:"JSON pointer by whose values documents can be queried (see list --where), such as /customer or seat.row. Repeat it, up to 8 times: the collection then has these indexes and no others."`
-	NoIndexes  bool        `name:"no-indexes" help:"Remove all indexes."`
-	DryRun     bool        `help:"Print what --default-ttl and --max-life would do: how many documents would expire at once, and how many later; and how many documents do not keep to --min-ttl and --max-ttl. It changes nothing."`
+	Collection string `arg:"" optional:""`
+	All        bool
+	DefaultTTL *DefaultTTL `name:"default-ttl" placeholder:"off|-1|TIME"`
+	Indexing   *string     `enum:"consistent,lazy,none" placeholder:"consistent|lazy|none"`
+	MinTTL     *Limit      `name:"min-ttl" placeholder:"TIME|none"`
+	MaxTTL     *Limit      `name:"max-ttl" placeholder:"TIME|none"`
+	WarnBefore *Warnings   `placeholder:"5m,1h|none"`
+	MaxLife    *Limit      `name:"max-life" placeholder:"TIME|none"`
+	Slide      *SlidePart  `name:"slide-on-read" negatable:"" placeholder:"PART"`
+	EventBody  *bool       `negatable:""`
+	Changes    *bool       `negatable:""`
+	Indexes    []Pointer   `name:"index" sep:"none" placeholder:"POINTER"`
+	NoIndexes  bool        `name:"no-indexes"`
+	DryRun     bool
 	Configuring
 	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (Config) Help() string {
-	return `Without flags it prints the configuration. --default-ttl, --indexing, --min-ttl, --max-ttl, --max-life,
---warn-before, --slide-on-read, --event-body, --changes and --index change what they name and nothing else. A change
-counts at once, also for the documents that already exist; an index of those is made in the background.`
 }
 
 // Run runs the command.
@@ -92,9 +85,11 @@ func (c *Config) Run(ctx context.Context, streams output.Streams) error {
 	case changes && c.Output == "yaml":
 		return output.Usagef("--output yaml prints configurations: leave it out, or the flags that change one")
 	case c.DryRun && (!foreseen || others || c.IfMatch != nil || c.MsgID != nil):
-		return output.Usagef("--dry-run tells what a default TTL and limits would do: use it with --default-ttl, --max-life, --min-ttl and --max-ttl alone")
+		return output.Usagef("--dry-run tells what a default TTL and limits would do: use it with --default-ttl, " +
+			"--max-life, --min-ttl and --max-ttl alone")
 	case !changes && (c.IfMatch != nil || c.MsgID != nil):
-		return output.Usagef("--if-match and --msg-id belong to a change: use them with --default-ttl, --indexing or another property")
+		return output.Usagef("--if-match and --msg-id belong to a change: use them with --default-ttl, --indexing or " +
+			"another property")
 	}
 	conn, prefix, err := c.Connect(streams)
 	if err != nil {
@@ -169,7 +164,8 @@ func (c *Config) checkNamed() error {
 	case c.All:
 		return nil
 	case c.Collection == "":
-		return output.Usagef("the argument <collection> is missing: name one, or use --all for every one (see lapse config --help)")
+		return output.Usagef("the argument <collection> is missing: name one, or use --all for every one (see lapse " +
+			"config --help)")
 	}
 	return CheckCollection(c.Collection)
 }
@@ -229,7 +225,9 @@ func (c *Config) change(ctx context.Context, conn *client.Client, prefix wire.Pr
 		if result.Outcome.Status == wire.StatusPreconditionFailed && mayRepeat && m.ID == "" && attempt < attempts {
 			continue
 		}
-		return report(&c.Connection, streams, result, c.Collection, func(wire.Outcome) string { return "configured " + output.Config(c.Collection, config) })
+		return report(&c.Connection, streams, result, c.Collection, func(wire.Outcome) string {
+			return "configured " + output.Config(c.Collection, config)
+		})
 	}
 }
 
@@ -280,10 +278,11 @@ func (c *Config) apply(now wire.Config) wire.Config {
 	return config
 }
 
-// forecast forecasts for a new default TTL and a new maxLife, if there are, and for limits. It is as long as that TTL, so
-// it counts every document that inherits it.
+// forecast forecasts for a new default TTL and a new maxLife, if there are, and for limits. It is as long as that TTL,
+// so it counts every document that inherits it.
 func (c *Config) forecast(ctx context.Context, conn *client.Client, limits wire.Config) (wire.ForecastReply, error) {
-	request := wire.ForecastRequest{Buckets: wire.DefaultBuckets, Within: wire.DefaultWithin.String(), MinTTL: limits.MinTTL, MaxTTL: limits.MaxTTL}
+	request := wire.ForecastRequest{Buckets: wire.DefaultBuckets, Within: wire.DefaultWithin.String(),
+		MinTTL: limits.MinTTL, MaxTTL: limits.MaxTTL}
 	if c.MaxLife != nil {
 		request.MaxLife = (*int32)(c.MaxLife)
 	}
@@ -318,7 +317,8 @@ func (c *Config) dryRun(ctx context.Context, conn *client.Client, streams output
 	}
 	if (c.MinTTL != nil || c.MaxTTL != nil) && !c.JSON() {
 		least, outside := map[bool]string{true: "at least "}[reply.OutsideMore], cmp.Or(reply.Outside, new(int64))
-		if _, err := fmt.Fprintf(streams.Out, "%s: %s%d documents do not keep to the limits, and would stay as they are; nothing is changed\n", c.Collection, least, *outside); err != nil || !c.moves() {
+		if _, err := fmt.Fprintf(streams.Out, "%s: %s%d documents do not keep to the limits, and would stay as they are; "+
+			"nothing is changed\n", c.Collection, least, *outside); err != nil || !c.moves() {
 			return err
 		}
 	}
@@ -330,7 +330,8 @@ func (c *Config) dryRun(ctx context.Context, conn *client.Client, streams output
 		if c.MaxLife != nil {
 			what += fmt.Sprintf(" max-life=%d", *c.MaxLife)
 		}
-		if _, err := fmt.Fprintf(streams.Out, "%s%s would expire %d at once; nothing is changed\n", c.Collection, what, *reply.AtOnce); err != nil {
+		if _, err := fmt.Fprintf(streams.Out, "%s%s would expire %d at once; nothing is changed\n", c.Collection, what,
+			*reply.AtOnce); err != nil {
 			return err
 		}
 	}
@@ -339,15 +340,9 @@ func (c *Config) dryRun(ctx context.Context, conn *client.Client, streams output
 
 // Drop removes a collection.
 type Drop struct {
-	Collection string `arg:"" help:"Collection to remove."`
+	Collection string `arg:""`
 	Configuring
 	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (Drop) Help() string {
-	return `It removes the configuration and all live documents. What had expired by then still gets
-its event, also in a paused collection. It prints the sequence of the drop: "lapse restore --until" takes it.`
 }
 
 // Run runs the command.
@@ -365,8 +360,7 @@ func (c *Drop) Run(ctx context.Context, streams output.Streams) error {
 		return fmt.Errorf("%s: find out whether the collection exists: %w", c.Collection, err)
 	}
 	if !there {
-		text := fmt.Sprintf("collection %s does not exist: there is nothing to drop", c.Collection)
-		return &output.StatusError{Status: wire.StatusNotFound, Text: text}
+		return output.Statusf(wire.StatusNotFound, "collection %s does not exist: there is nothing to drop", c.Collection)
 	}
 	err = c.ask(ctx, streams, func() (string, error) {
 		count, err := conn.Count(ctx, c.Collection)
@@ -376,7 +370,8 @@ func (c *Drop) Run(ctx context.Context, streams output.Streams) error {
 	if err != nil {
 		return err
 	}
-	result, err := conn.Write(ctx, client.Message{Subject: prefix.Drop(c.Collection), ID: Text(c.MsgID), IfMatch: Text(c.IfMatch)})
+	result, err := conn.Write(ctx, client.Message{Subject: prefix.Drop(c.Collection), ID: Text(c.MsgID),
+		IfMatch: Text(c.IfMatch)})
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Collection, err)
 	}

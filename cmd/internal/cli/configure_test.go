@@ -41,7 +41,8 @@ func newService(t *testing.T) *service {
 	}
 	t.Cleanup(s.nc.Close)
 	js := natstest.JetStream(t, s.nc)
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LAPSE_LOG", Subjects: wire.DefaultPrefix.Log(0, 1).Subjects()}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LAPSE_LOG",
+		Subjects: wire.DefaultPrefix.Log(0, 1).Subjects()}); err != nil {
 		t.Fatal(err)
 	}
 	for subject, f := range map[string]func(*nats.Msg){
@@ -99,7 +100,8 @@ func (s *service) forecasts(m *nats.Msg) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forecast = string(m.Data)
-	_ = m.Respond([]byte(`{"atOnce":3,"buckets":[{"from":"2026-01-31T12:00:00.000Z","until":"2026-01-31T13:00:00.000Z","count":5}]}`))
+	_ = m.Respond([]byte(`{"atOnce":3,"buckets":[{"from":"2026-01-31T12:00:00.000Z",` +
+		`"until":"2026-01-31T13:00:00.000Z","count":5}]}`))
 }
 
 func (s *service) collections(m *nats.Msg) {
@@ -117,7 +119,8 @@ func (s *service) collections(m *nats.Msg) {
 // run runs a command, and returns what it printed and its exit code.
 func (s *service) run(args ...string) (stdout, stderr string, code int) {
 	var out, errs bytes.Buffer
-	code = cli.Run(s.t.Context(), append(args, "--server", s.url), output.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
+	code = cli.Run(s.t.Context(), append(args, "--server", s.url), output.Streams{In: strings.NewReader(""), Out: &out,
+		Err: &errs})
 	return out.String(), errs.String(), code
 }
 
@@ -128,11 +131,17 @@ func TestConfigChangesWhatItNames(t *testing.T) {
 		args []string
 		want string
 	}{
-		{wire.Config{IndexingMode: wire.Consistent}, []string{"--default-ttl", "5"}, `{"defaultTtl":5,"indexingMode":"consistent"} if ""`}, // never configured
-		{wire.Config{DefaultTTL: new(int32(7)), IndexingMode: wire.Consistent, Etag: 12}, []string{"--indexing", "lazy"}, `{"defaultTtl":7,"indexingMode":"lazy"} if "12"`},
-		{wire.Config{DefaultTTL: new(int32(7)), IndexingMode: wire.Lazy, Etag: 12}, []string{"--default-ttl", "off"}, `{"defaultTtl":null,"indexingMode":"lazy"} if "12"`},
-		{wire.Config{IndexingMode: wire.NoIndex, Etag: 12}, []string{"--default-ttl", "off", "--if-match", "*"}, `{"defaultTtl":null,"indexingMode":"none"} if "12"`},
-		{wire.Config{IndexingMode: wire.Consistent, Etag: 12}, []string{"--default-ttl", "-1", "--if-match", "12"}, `{"defaultTtl":-1,"indexingMode":"consistent"} if "12"`},
+		// never configured
+		{wire.Config{IndexingMode: wire.Consistent}, []string{"--default-ttl", "5"},
+			`{"defaultTtl":5,"indexingMode":"consistent"} if ""`},
+		{wire.Config{DefaultTTL: new(int32(7)), IndexingMode: wire.Consistent, Etag: 12}, []string{"--indexing", "lazy"},
+			`{"defaultTtl":7,"indexingMode":"lazy"} if "12"`},
+		{wire.Config{DefaultTTL: new(int32(7)), IndexingMode: wire.Lazy, Etag: 12}, []string{"--default-ttl", "off"},
+			`{"defaultTtl":null,"indexingMode":"lazy"} if "12"`},
+		{wire.Config{IndexingMode: wire.NoIndex, Etag: 12}, []string{"--default-ttl", "off", "--if-match", "*"},
+			`{"defaultTtl":null,"indexingMode":"none"} if "12"`},
+		{wire.Config{IndexingMode: wire.Consistent, Etag: 12}, []string{"--default-ttl", "-1", "--if-match", "12"},
+			`{"defaultTtl":-1,"indexingMode":"consistent"} if "12"`},
 	} {
 		s.config, s.received = c.now, nil
 		_, stderr, code := s.run(append([]string{"config", "orders"}, c.args...)...)
@@ -149,8 +158,10 @@ func TestConfigBeginsAgainIfAnotherClientCameInBetween(t *testing.T) {
 		s.config.Etag, s.config.DefaultTTL, s.between = 13, new(int32(60)), nil
 	}
 	stdout, _, code := s.run("config", "orders", "--indexing", "lazy")
-	want := []string{`{"defaultTtl":null,"indexingMode":"lazy"} if "12"`, `{"defaultTtl":60,"indexingMode":"lazy"} if "13"`}
-	if diff := cmp.Diff(want, s.received); diff != "" || code != 0 || stdout != "configured orders default-ttl=60 indexing=lazy\n" {
+	want := []string{`{"defaultTtl":null,"indexingMode":"lazy"} if "12"`,
+		`{"defaultTtl":60,"indexingMode":"lazy"} if "13"`}
+	if diff := cmp.Diff(want, s.received); diff != "" || code != 0 || stdout != "configured orders default-ttl=60 "+
+		"indexing=lazy\n" {
 		t.Errorf("exit code %d, %s (-want +got):\n%s", code, stdout, diff)
 	}
 
@@ -202,13 +213,15 @@ func TestConfigDryRun(t *testing.T) {
 		if code != 0 || s.forecast != want {
 			t.Errorf("%s: exit code %d, %s, asked for %s", flag, code, stderr, s.forecast)
 		}
-		const table = "AFTER                     UNTIL                     EXPIRE\n2026-01-31T12:00:00.000Z  2026-01-31T13:00:00.000Z  5\n"
+		const table = "AFTER                     UNTIL                     EXPIRE\n2026-01-31T12:00:00.000Z  " +
+			"2026-01-31T13:00:00.000Z  5\n"
 		if want := "orders default-ttl=" + flag + " would expire 3 at once; nothing is changed\n" + table; stdout != want {
 			t.Errorf("%s: %s", flag, stdout)
 		}
 	}
 	stdout, _, _ := s.run("config", "orders", "--dry-run", "--default-ttl", "60", "-o", "json")
-	if want := `{"buckets":[{"from":"2026-01-31T12:00:00.000Z","until":"2026-01-31T13:00:00.000Z","count":5}],"atOnce":3}` + "\n"; stdout != want {
+	if want := `{"buckets":[{"from":"2026-01-31T12:00:00.000Z","until":"2026-01-31T13:00:00.000Z","count":5}],` +
+		`"atOnce":3}` + "\n"; stdout != want {
 		t.Errorf("%s", stdout)
 	}
 	if s.received != nil {
@@ -219,7 +232,8 @@ func TestConfigDryRun(t *testing.T) {
 func TestCollections(t *testing.T) {
 	s := newService(t)
 	s.pages = []string{
-		`{"collections":[{"name":"carts","defaultTtl":null,"indexingMode":"none","live":2,"expired":0},{"name":"orders","defaultTtl":60,"indexingMode":"consistent","etag":"7","live":3,"expired":1}],"continuation":"1"}`,
+		`{"collections":[{"name":"carts","defaultTtl":null,"indexingMode":"none","live":2,"expired":0},{"name":"orders",` +
+			`"defaultTtl":60,"indexingMode":"consistent","etag":"7","live":3,"expired":1}],"continuation":"1"}`,
 		`{"collections":[],"continuation":"2"}`,
 		`{"collections":[{"name":"users","defaultTtl":-1,"indexingMode":"lazy","etag":"9","live":0,"expired":0}]}`,
 	}
@@ -233,7 +247,8 @@ func TestCollections(t *testing.T) {
 		}
 		return all
 	}
-	if diff := cmp.Diff(append(fields(want), []string{"users", "-1", "lazy", "0", "0"}), fields(stdout)); diff != "" || code != 0 {
+	if diff := cmp.Diff(append(fields(want), []string{"users", "-1", "lazy", "0", "0"}), fields(stdout)); diff != "" ||
+		code != 0 {
 		t.Errorf("exit code %d (-want +got):\n%s", code, diff)
 	}
 	stdout, _, _ = s.run("collections", "-o", "json")

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// A user whose shell has the variable of serve alone learns that a client command does not read it.
+// TestHintAtTheVariableOfServe: a user whose shell has the variable of serve alone learns that a client command does
+// not read it.
 func TestHintAtTheVariableOfServe(t *testing.T) {
 	t.Setenv("LAPSE_NATS", "")
 	if hint := (&Connection{}).hint(); hint != "" {

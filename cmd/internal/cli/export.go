@@ -17,21 +17,10 @@ import (
 // Export prints all live documents of a collection.
 type Export struct {
 	Collection
-	File     string `arg:"" optional:"" default:"-" help:"File to write. - or no argument is standard output."`
-	Progress bool   `help:"Show the progress on standard error, even if that is no terminal."`
+	File     string `arg:"" optional:"" default:"-"`
+	Progress bool
 	Selection
 	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (Export) Help() string {
-	return `Each live document is one line of JSON, {"lapse":1,"id":…,"clock":…,"document":{…}}, in no particular order
-unless --by-deadline or --order is set. It has all that "lapse import" needs to write the document again: the same bytes, from
-where its time to live counts (clock), and what a write has named: an absolute deadline, a limit (notAfter), a target
-and a traceparent. A document with line breaks, or white space around it, is in text, as a string.
-
-A document that is written during the export may be in it or not. Only you can read a file that the export
-creates; one that exists keeps its permissions.`
 }
 
 // Run runs the command.
@@ -84,15 +73,14 @@ func (c *Export) Run(ctx context.Context, streams output.Streams) (err error) {
 	if c.File == "-" {
 		return nil
 	}
-	if c.JSON() {
-		return output.PrintJSON(streams.Out, map[string]int64{"documents": exported.Load()})
-	}
-	_, err = fmt.Fprintf(streams.Out, "exported %s documents=%d\n", c.Name, exported.Load())
-	return err
+	n := exported.Load()
+	return c.print(streams, map[string]int64{"documents": n}, "exported %s documents=%d", c.Name, n)
 }
 
 // write writes the documents of this page and of all after it.
-func (c *Export) write(ctx context.Context, conn *client.Client, pages pager, page page, out *bufio.Writer, exported *atomic.Int64) error {
+func (c *Export) write(
+	ctx context.Context, conn *client.Client, pages pager, page page, out *bufio.Writer, exported *atomic.Int64,
+) error {
 	for {
 		for _, doc := range page.Documents {
 			text, err := ndjson.Append(nil, doc)

@@ -24,21 +24,23 @@ import (
 
 // consumed is the flags of a command that consumes events durably.
 type consumed struct {
-	Warnings bool     `help:"Warnings of documents that will expire too (see config --warn-before)."`
-	Changes  bool     `help:"Changes of documents, and drops of the collection, too (see config --changes)."`
-	Due      string   `placeholder:"TARGET" help:"Due messages in place of a collection's events: those of a target such as mail.send, or of all below it, such as mail.>."`
-	Since    *Instant `placeholder:"TIME" help:"Where the consumer begins if it does not exist yet: with what the stream stored from an instant such as 2026-01-31T12:00:00Z on, or from so long ago as 12h or 7d (0: now)."`
-	Once     bool     `help:"End when all that the stream has at the beginning is done."`
-	Consumer string   `name:"name" placeholder:"NAME" help:"Name of the consumer, which remembers what is done. Commands with the same name share the work."`
+	Warnings bool
+	Changes  bool
+	Due      string   `placeholder:"TARGET"`
+	Since    *Instant `placeholder:"TIME"`
+	Once     bool
+	Consumer string `name:"name" placeholder:"NAME"`
 }
 
 // messages are the messages to consume, by a consumer that is named after the command and them.
 func (c *consumed) messages(command, collection string) (client.OrderedOptions, error) {
-	opts := client.OrderedOptions{Durable: c.Consumer, Collection: collection, Warnings: c.Warnings, Changes: c.Changes, Due: c.Due, Once: c.Once}
+	opts := client.OrderedOptions{Durable: c.Consumer, Collection: collection, Warnings: c.Warnings, Changes: c.Changes,
+		Due: c.Due, Once: c.Once}
 	what := collection
 	if c.Due != "" {
 		if collection != "" || c.Warnings || c.Changes {
-			return opts, output.Usagef("--due takes the place of a collection, of --warnings and of --changes: leave these out, or --due")
+			return opts, output.Usagef("--due takes the place of a collection, of --warnings and of --changes: leave these " +
+				"out, or --due")
 		}
 		if c.Due != ">" {
 			if err := output.Usage(wire.CheckTarget(strings.TrimSuffix(c.Due, ".>"))); err != nil {
@@ -60,34 +62,21 @@ func (c *consumed) messages(command, collection string) (client.OrderedOptions, 
 
 // Forward posts events to a receiver.
 type Forward struct {
-	Collection string `arg:"" optional:"" help:"Collection whose expiry events to post. Not with --due."`
-	URL        string `arg:"" optional:"" name:"url" help:"Where to post them. Without TLS only to this machine."`
+	Collection string `arg:"" optional:""`
+	URL        string `arg:"" optional:"" name:"url"`
 	consumed
-	URLFile     string `name:"url-file" type:"existingfile" placeholder:"FILE" help:"File whose first line is the URL, in place of the argument. Use it if the URL has a secret: every user of the machine can read arguments."`
-	SecretFile  string `type:"existingfile" placeholder:"FILE" help:"File with the secret of Standard Webhooks, such as whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD. Of several lines each signs."`
-	Binary      bool   `help:"Post CloudEvents in binary mode (the attributes in headers, which are not signed) in place of structured mode."`
-	Concurrency int    `default:"16" placeholder:"N" help:"Requests at a time (${default})."`
-	GiveUpAfter Period `default:"24h" placeholder:"TIME" help:"After so long an event becomes a dead letter (${default})."`
-	LongestWait Period `default:"1m" placeholder:"TIME" help:"Longest pause between two attempts, unless the receiver asks for more (${default})."`
-	RequestTime Period `name:"request-timeout" default:"15s" placeholder:"TIME" help:"How long a request may take (${default})."`
-	Authorities string `name:"url-ca" type:"existingfile" placeholder:"FILE" help:"File with the certificates to trust for the URL, in place of the system's."`
-	Metrics     string `name:"metrics-listen" placeholder:"HOST:PORT" help:"Address of /metrics for Prometheus (none)."`
-	Dead        bool   `help:"Print the dead letters instead."`
-	Resend      bool   `help:"Post each dead letter once instead, and remove those that the receiver takes."`
+	URLFile     string `name:"url-file" type:"existingfile" placeholder:"FILE"`
+	SecretFile  string `type:"existingfile" placeholder:"FILE"`
+	Binary      bool
+	Concurrency int    `default:"16" placeholder:"N"`
+	GiveUpAfter Period `default:"24h" placeholder:"TIME"`
+	LongestWait Period `default:"1m" placeholder:"TIME"`
+	RequestTime Period `name:"request-timeout" default:"15s" placeholder:"TIME"`
+	Authorities string `name:"url-ca" type:"existingfile" placeholder:"FILE"`
+	Metrics     string `name:"metrics-listen" placeholder:"HOST:PORT"`
+	Dead        bool
+	Resend      bool
 	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (Forward) Help() string {
-	return `It posts each event at least once, and those of a document in order, until an interrupt (ctrl-C). An answer of 2xx takes an event, 410 ends
-the command (exit code 3), and 413 makes the event a dead letter at once. After every other answer it tries again, after a pause that
-doubles, or that Retry-After gives. It follows no redirects. A repetition has the same webhook-id.
-
-An event is given up after 5 minutes if the answer is another 4xx than 408, 425 or 429, or if the receiver takes other events
-meanwhile. Then its document is parked: later events about it become dead letters behind it, in their order, until --resend has
-sent them all.
-
-The consumer is named forward-COLLECTION. It remembers what is done, also while no command runs. For a second receiver use another --name.`
 }
 
 // Run runs the command.
@@ -102,9 +91,10 @@ func (c *Forward) Run(ctx context.Context, streams output.Streams) error {
 	if err != nil {
 		return err
 	}
-	eachReadable([][2]string{{"--secret-file", c.SecretFile}, {"--url-file", c.URLFile}}, func(flag, file string, mode os.FileMode) {
-		_, _ = fmt.Fprintf(streams.Err, "lapse: %s %s (%s): %s\n", flag, file, mode, readableFile)
-	})
+	eachReadable([][2]string{{"--secret-file", c.SecretFile}, {"--url-file", c.URLFile}},
+		func(flag, file string, mode os.FileMode) {
+			streams.Notice(fmt.Sprintf("%s %s (%s): %s", flag, file, mode, readableFile))
+		})
 	conn, prefix, err := c.Connect(streams)
 	if err != nil {
 		return err
@@ -112,7 +102,8 @@ func (c *Forward) Run(ctx context.Context, streams output.Streams) error {
 	defer conn.Close()
 	switch {
 	case c.Dead:
-		return forward.ListDead(ctx, conn, prefix, opts.Messages.Durable, func(l forward.Letter) error { return c.print(streams, l) })
+		return forward.ListDead(ctx, conn, prefix, opts.Messages.Durable,
+			func(l forward.Letter) error { return c.print(streams, l) })
 	case c.Resend:
 		return c.resend(ctx, streams, conn, prefix, opts)
 	}
@@ -158,14 +149,16 @@ func (c *Forward) options(streams output.Streams) (opts forward.Options, err err
 		return opts, output.Usage(err)
 	}
 	if c.SecretFile == "" {
-		return opts, output.Usagef("--secret-file is missing: the receiver needs the signature to know that an event is from lapse")
+		return opts, output.Usagef("--secret-file is missing: the receiver needs the signature to know that an event is " +
+			"from lapse")
 	}
 	if c.Concurrency < 1 || c.GiveUpAfter <= 0 || c.LongestWait <= 0 || c.RequestTime <= 0 {
 		return opts, output.Usagef("--concurrency, --give-up-after, --longest-wait and --request-timeout must be over 0")
 	}
 	opts = forward.Options{
-		URL: c.URL, Binary: c.Binary, Concurrency: c.Concurrency, GiveUpAfter: time.Duration(c.GiveUpAfter), LongestWait: time.Duration(c.LongestWait),
-		Timeout: time.Duration(c.RequestTime), Messages: messages, Notice: func(text string) { _, _ = fmt.Fprintln(streams.Err, "lapse: "+text) },
+		URL: c.URL, Binary: c.Binary, Concurrency: c.Concurrency, GiveUpAfter: time.Duration(c.GiveUpAfter),
+		LongestWait: time.Duration(c.LongestWait), Timeout: time.Duration(c.RequestTime), Messages: messages,
+		Notice: streams.Notice,
 	}
 	if opts.Secrets, err = forward.ReadSecrets(c.SecretFile); err != nil {
 		return opts, output.Usagef("--secret-file %w", err)
@@ -176,7 +169,8 @@ func (c *Forward) options(streams output.Streams) (opts forward.Options, err err
 			return opts, output.Usagef("--url-ca %w", err)
 		}
 		if opts.Authorities = x509.NewCertPool(); !opts.Authorities.AppendCertsFromPEM(content) {
-			return opts, output.Usagef("--url-ca %s: it has no certificate: use a file of certificates in PEM form", c.Authorities)
+			return opts, output.Usagef("--url-ca %s: it has no certificate: use a file of certificates in PEM form",
+				c.Authorities)
 		}
 	}
 	return opts, nil
@@ -185,29 +179,23 @@ func (c *Forward) options(streams output.Streams) (opts forward.Options, err err
 // gone gives an answer of 410 its exit code.
 func gone(err error) error {
 	if errors.Is(err, forward.ErrGone) {
-		return &output.StatusError{Status: http.StatusGone, Text: err.Error()}
+		return output.Statusf(http.StatusGone, "%s", err)
 	}
 	return err
 }
 
 func (c *Forward) print(streams output.Streams, l forward.Letter) error {
-	if c.JSON() {
-		return output.PrintJSON(streams.Out, l)
-	}
-	_, err := fmt.Fprintf(streams.Out, "%s dead %s: %s\n", wire.Time(l.At.UnixMilli()), output.Name(l.ID), l.Reason)
-	return err
+	return c.Connection.print(streams, l, "%s dead %s: %s", wire.Time(l.At.UnixMilli()), output.Name(l.ID), l.Reason)
 }
 
-func (c *Forward) resend(ctx context.Context, streams output.Streams, conn *client.Client, prefix wire.Prefix, opts forward.Options) error {
+func (c *Forward) resend(
+	ctx context.Context, streams output.Streams, conn *client.Client, prefix wire.Prefix, opts forward.Options,
+) error {
 	sent, left, err := forward.Resend(ctx, conn, prefix, opts)
 	if err != nil {
 		return gone(err)
 	}
-	if c.JSON() {
-		err = output.PrintJSON(streams.Out, map[string]int{"sent": sent, "left": left})
-	} else {
-		_, err = fmt.Fprintf(streams.Out, "sent %d dead letters\n", sent)
-	}
+	err = c.Connection.print(streams, map[string]int{"sent": sent, "left": left}, "sent %d dead letters", sent)
 	if err == nil && left > 0 {
 		err = output.Printed(fmt.Errorf("the receiver did not take %d dead letters: they are still there", left))
 	}
@@ -230,19 +218,10 @@ func serveMetrics(address string, registry *prometheus.Registry, streams output.
 
 // Archive writes events into files.
 type Archive struct {
-	Collection string `arg:"" optional:"" help:"Collection whose expiry events to archive. Not with --due."`
-	Dir        string `arg:"" optional:"" name:"dir" help:"Directory for the files, of this command alone."`
+	Collection string `arg:"" optional:""`
+	Dir        string `arg:"" optional:"" name:"dir"`
 	consumed
 	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (Archive) Help() string {
-	return `Each event is a line of JSON (a CloudEvent), in a file for its range of 10,000 sequences of the stream, compressed with gzip. A
-file of over 16 MiB, without the compression, is cut into two for half of the range each. New events are in a file within seconds. A file is replaced as a whole, and a repeated event is in it once. An interrupt (ctrl-C) ends the command.
-
-The consumer is named archive-COLLECTION. It remembers what is done, also while no command runs. The files are not
-part of what --forget-within removes: to remove them is up to you.`
 }
 
 // Run runs the command.

@@ -22,17 +22,11 @@ import (
 
 // Health asks a process of lapse for its health.
 type Health struct {
-	HTTP    string `name:"http" env:"LAPSE_HTTP_LISTEN" default:"127.0.0.1:7070" placeholder:"HOST:PORT" help:"HTTP address of lapse serve, as in its --http-listen (${default})."`
-	Cert    string `name:"http-tls-cert" env:"LAPSE_HTTP_TLS_CERT" type:"existingfile" placeholder:"FILE" help:"Certificate of lapse serve, as in its --http-tls-cert: ask over https, and accept no other."`
-	Live    bool   `help:"Ask only whether the process lives (/healthz), not whether it is ready (/readyz)."`
-	Timeout Period `env:"LAPSE_TIMEOUT" default:"5s" placeholder:"TIME" help:"How long to wait for the answer (${default})."`
-	Output  string `short:"o" env:"LAPSE_OUTPUT" enum:"text,json" default:"text" placeholder:"FORMAT" help:"Print the result as text or json (${default})."`
-}
-
-// Help implements [kong.HelpProvider].
-func (Health) Help() string {
-	return `It is the health check of containers and scripts. The exit code is 0 if lapse is ready,
-and 5, with the reasons on standard error, if it is not, or if nothing answers.`
+	HTTP    string `name:"http" env:"LAPSE_HTTP_LISTEN" default:"127.0.0.1:7070" placeholder:"HOST:PORT"`
+	Cert    string `name:"http-tls-cert" env:"LAPSE_HTTP_TLS_CERT" type:"existingfile" placeholder:"FILE"`
+	Live    bool
+	Timeout Period `env:"LAPSE_TIMEOUT" default:"5s" placeholder:"TIME"`
+	Output  string `short:"o" env:"LAPSE_OUTPUT" enum:"text,json" default:"text" placeholder:"FORMAT"`
 }
 
 // mostHealthBytes is how much of an answer Health reads.
@@ -42,7 +36,8 @@ const mostHealthBytes = 64 << 10
 func (c *Health) Run(ctx context.Context, streams output.Streams) error {
 	host, port, err := net.SplitHostPort(c.HTTP)
 	if n, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil || n == 0 {
-		return output.Usagef("--http %q is not valid: use the address at which lapse serves HTTP, such as 127.0.0.1:7070", c.HTTP)
+		return output.Usagef("--http %q is not valid: use the address at which lapse serves HTTP, such as 127.0.0.1:7070",
+			c.HTTP)
 	}
 	if c.Timeout <= 0 {
 		return output.Usagef("--timeout %s is not valid: use a duration over 0 such as 5s", time.Duration(c.Timeout))
@@ -104,7 +99,7 @@ func (c *Health) tls() (scheme string, config *tls.Config, err error) {
 }
 
 func unavailable(format string, args ...any) error {
-	return &output.StatusError{Status: wire.StatusUnavailable, Text: output.OneLine(fmt.Errorf(format, args...))}
+	return output.Statusf(wire.StatusUnavailable, "%s", output.OneLine(fmt.Errorf(format, args...)))
 }
 
 // fetch sends one request, never through a proxy, and returns the status and the body.

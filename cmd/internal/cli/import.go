@@ -7,9 +7,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/ndjson"
@@ -24,32 +26,13 @@ const progressEvery = time.Second
 // Import writes the documents of a file.
 type Import struct {
 	Collection
-	File        string  `arg:"" optional:"" default:"-" help:"File to read. - or no argument is standard input."`
-	Op          wire.Op `enum:"upsert,create,replace" default:"upsert" placeholder:"OP" help:"What to do with each document: upsert, create or replace (${default})."`
-	From        int     `default:"1" placeholder:"LINE" help:"Begin with this line of the input, to go on with an import that was interrupted (${default})."`
-	MsgIDPrefix *Header `name:"msg-id-prefix" placeholder:"TEXT" help:"Give each message an id that begins with this. If you run the import again with the same prefix and file, it repeats no line that the log took within its duplicate window."`
-	Progress    bool    `help:"Show the progress on standard error, even if that is no terminal."`
+	File        string  `arg:"" optional:"" default:"-"`
+	Op          wire.Op `enum:"upsert,create,replace" default:"upsert" placeholder:"OP"`
+	From        int     `default:"1" placeholder:"LINE"`
+	MsgIDPrefix *Header `name:"msg-id-prefix" placeholder:"TEXT"`
+	Progress    bool
 	Shaped
 	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (Import) Help() string {
-	return `Each line of the input is a JSON object with its id, {"id":"7","item":"tea"}; or one of an export,
-{"lapse":1,"id":"7","clock":…,"document":{…}}, whose document then has the same bytes, the same
-deadline and all else that it had. Lines of other stores need flags. If all lines look like an envelope
-of another program, such as {"id":"7","value":{…}}, the import stores nothing and says what to do.
-
-The import sends many lines
-at a time and waits for each outcome. It reports a line that fails with its number, and
-goes on with the others. What is over already is counted as expired, and is no failure. The exit code is then 3 if all the failed lines were not found, 4
-if all were conflicts, and 1 otherwise. If lapse acknowledges and applies nothing for as
-long as --timeout, the import ends with exit code 5.
-
-An interrupt (ctrl-C) ends the reading. The import then waits for the lines that it has sent, and
-says how to go on. A second one ends it at once.
-
-With -o json it prints an object for each line that failed, and one with the counts.`
 }
 
 // importing is an import under way.
@@ -140,7 +123,8 @@ func (c *Import) Run(ctx context.Context, streams output.Streams) error {
 	}
 	defer conn.Close()
 
-	i := &importing{Import: c, streams: streams, prefix: prefix, shape: shape, exits: make(map[int]bool), open: make(map[int]string), next: c.From, began: time.Now()}
+	i := &importing{Import: c, streams: streams, prefix: prefix, shape: shape, exits: make(map[int]bool),
+		open: make(map[int]string), next: c.From, began: time.Now()}
 	if c.SkipExpired {
 		config, err := conn.Config(ctx, c.Name)
 		if err != nil {
@@ -193,16 +177,17 @@ func (i *importing) send(ctx context.Context, read []line, in <-chan line) error
 		case l.number < i.From:
 			continue
 		case l.err != nil:
-			i.failed(l.number, &output.StatusError{Status: wire.StatusTooLarge, Text: l.err.Error()})
+			i.failed(l.number, output.Statusf(wire.StatusTooLarge, "%s", l.err))
 			continue
 		}
 		doc, err := i.shape.Record(l.text)
 		if err != nil {
-			i.failed(l.number, &output.StatusError{Status: wire.StatusBadRequest, Text: err.Error()})
+			i.failed(l.number, output.Statusf(wire.StatusBadRequest, "%s", err))
 			continue
 		}
 		if len(doc.Document) > i.largest {
-			i.failed(l.number, &output.StatusError{Status: wire.StatusTooLarge, Text: fmt.Sprintf("the document has %d bytes: use at most %d, the largest message that the server takes", len(doc.Document), i.largest)})
+			i.failed(l.number, output.Statusf(wire.StatusTooLarge, "the document has %d bytes: use at most %d, the largest "+
+				"message that the server takes", len(doc.Document), i.largest))
 			continue
 		}
 		now := time.Now()
@@ -268,7 +253,7 @@ func (i *importing) done(number int, result client.Result, err error) {
 		return
 	}
 	if err == nil && o.Status >= wire.StatusBadRequest {
-		err = &output.StatusError{Status: o.Status, Text: fmt.Sprintf("%d: %s", o.Status, o.Error)}
+		err = output.Statusf(o.Status, "%d: %s", o.Status, o.Error)
 	}
 	if err != nil {
 		i.failed(number, err)
@@ -346,7 +331,7 @@ func (i *importing) summary(stopped error) error {
 		if i.counts.Failed == 1 {
 			text = i.Name + ": 1 line failed"
 		}
-		return output.Printed(&output.StatusError{Status: i.failedStatus(), Text: text})
+		return output.Printed(output.Statusf(i.failedStatus(), "%s", text))
 	}
 	return err
 }
@@ -387,4 +372,53 @@ func (i *importing) failedStatus() int {
 		}
 	}
 	return wire.StatusInternal
+}
+
+// meter counts the bytes that are read of an input.
+type meter struct {
+	io.Reader
+	read atomic.Int64
+}
+
+func (m *meter) Read(b []byte) (int, error) {
+	n, err := m.Reader.Read(b)
+	m.read.Add(int64(n))
+	return n, err
+}
+
+// left is how many bytes an input has; 0 if that is not known, as of a pipe.
+func left(in io.Reader) int64 {
+	file, ok := in.(*os.File)
+	if !ok {
+		return 0
+	}
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return 0
+	}
+	at, err := file.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return 0
+	}
+	return info.Size() - at
+}
+
+// shown is the progress of an import: the counts, or on a terminal, if it is known how much there is
+// to read, a bar.
+func (i *importing) shown(in io.Reader) func() string {
+	what, whole := "importing "+i.Name, left(in)
+	if whole == 0 || !i.streams.ErrIsTerminal() {
+		return func() string { return what + " " + i.count().String() }
+	}
+	return func() string {
+		i.mu.Lock()
+		n, began, before := i.counts, i.began, i.before
+		i.mu.Unlock()
+		line := output.Bar(what, before, i.read.read.Load(), whole, int64(n.Created+n.Replaced+n.Duplicate),
+			time.Since(began))
+		if n.Failed > 0 {
+			line += fmt.Sprintf("  %s failed", output.Grouped(int64(n.Failed)))
+		}
+		return line
+	}
 }

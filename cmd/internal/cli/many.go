@@ -8,37 +8,46 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Targets is the arguments of a command about a document, or about all that are selected.
-type Targets struct {
-	Collection string  `arg:"" help:"Collection of the document."`
-	ID         string  `arg:"" optional:"" name:"id" help:"Id of the document, as it is (not escaped)."`
-	IDPrefix   *string `name:"id-prefix" placeholder:"TEXT" help:"In place of an id: all live documents whose ids begin with this. lapse looks at all ids for it."`
+// selectedWrite is the commands that write a document, or all that are selected: touch and delete.
+type selectedWrite struct {
+	Collection string  `arg:""`
+	ID         string  `arg:"" optional:"" name:"id"`
+	IDPrefix   *string `name:"id-prefix" placeholder:"TEXT"`
 	Conditions
-	DryRun       bool   `help:"With --id-prefix or --where: only say how many documents that are."`
-	Continuation string `placeholder:"TOKEN" help:"With --id-prefix: go on where a command was interrupted, which has printed the token."`
-	Progress     bool   `help:"With --id-prefix or --where: show the progress on standard error, even if that is no terminal."`
+	DryRun       bool
+	Continuation string `placeholder:"TOKEN"`
+	Progress     bool
 	Asking
+	Writing
+	Connection
 }
 
-// manyHelp ends the help of a command that takes an --id-prefix or conditions.
-const manyHelp = `With --id-prefix it takes all live documents whose ids begin with a text, and with --where those for which
-conditions hold ("lapse list --help" explains them), a page at a time. On a terminal it says how many these are, and asks. A
-document that is written meanwhile may be among them or not. With --where it leaves alone one that has changed since it
-was read, and says how many these are.
-
-It reports a document that fails, and goes on with the others. The exit code is then 4 if all of those were conflicts
-or had changed, and 1 otherwise. If it is interrupted, repeat it as it says.`
-
-// one is the single document of the arguments.
-func (t Targets) one() Target { return Target{Collection: t.Collection, ID: t.ID} }
+// Run runs the command.
+func (c *selectedWrite) Run(ctx context.Context, parsed *kong.Context, streams output.Streams) error {
+	several, err := c.several()
+	if err != nil {
+		return err
+	}
+	if several {
+		return c.writeMany(ctx, streams, opOf(parsed))
+	}
+	one := Target{Collection: c.Collection, ID: c.ID}
+	m, err := c.message()
+	if err := cmp.Or(one.Check(), err); err != nil {
+		return err
+	}
+	return write(ctx, &c.Connection, streams, opOf(parsed), one, m)
+}
 
 // several reports whether the arguments are about all documents that are selected.
-func (t Targets) several(w Writing) (bool, error) {
+func (t *selectedWrite) several() (bool, error) {
 	flag := "--id-prefix"
 	if len(t.Where) > 0 {
 		flag = "--where"
@@ -48,29 +57,33 @@ func (t Targets) several(w Writing) (bool, error) {
 	case t.Scan && len(t.Where) == 0:
 		return false, output.Usagef("--scan is about the conditions of a query: add --where, or leave it out")
 	case single && t.ID == "":
-		return false, output.Usagef("name the id of a document, or --id-prefix with the beginning of the ids of several, or --where with a condition")
+		return false, output.Usagef("name the id of a document, or --id-prefix with the beginning of the ids of several, " +
+			"or --where with a condition")
 	case single && (t.DryRun || t.Yes || t.Progress || t.Continuation != ""):
-		return false, output.Usagef("--dry-run, --yes, --progress and --continuation belong to --id-prefix and --where: leave them out for one document")
+		return false, output.Usagef("--dry-run, --yes, --progress and --continuation belong to --id-prefix and --where: " +
+			"leave them out for one document")
 	case single:
 		return false, nil
 	case t.ID != "" && len(t.Where) > 0:
 		return false, output.Usagef("the id %s and --where do not go together: leave out one of them", output.Name(t.ID))
 	case t.ID != "":
-		return false, output.Usagef("the id %s and --id-prefix %s do not go together: leave out one of them", output.Name(t.ID), output.Name(*t.IDPrefix))
+		return false, output.Usagef("the id %s and --id-prefix %s do not go together: leave out one of them",
+			output.Name(t.ID), output.Name(*t.IDPrefix))
 	case t.IDPrefix != nil && len(t.Where) > 0:
 		return false, output.Usagef("--where and --id-prefix do not go together: leave out one of them")
 	case t.IDPrefix != nil && *t.IDPrefix == "":
-		return false, output.Usagef(`--id-prefix "" is the beginning of every id: use at least one character, or lapse drop to remove a whole collection`)
+		return false, output.Usagef(`--id-prefix "" is the beginning of every id: use at least one character, or lapse ` +
+			`drop to remove a whole collection`)
 	case len(t.Where) > 0 && t.Continuation != "":
 		return false, output.Usagef("--continuation belongs to --id-prefix: a command with --where is repeated as it is")
-	case w.IfMatch != nil || w.MsgID != nil:
+	case t.IfMatch != nil || t.MsgID != nil:
 		return false, output.Usagef("--if-match and --msg-id are about one document: they do not go with %s", flag)
 	}
 	return true, CheckCollection(t.Collection)
 }
 
 // pager returns what reads the documents in pages.
-func (t Targets) pager() (pager, error) {
+func (t *selectedWrite) pager() (pager, error) {
 	if t.IDPrefix != nil {
 		return pager{list: wire.ListRequest{Limit: wire.MaxListLimit, Prefix: *t.IDPrefix, Continuation: t.Continuation}}, nil
 	}
@@ -90,14 +103,14 @@ type manyCounts struct {
 
 // many is a write of all documents that are selected, under way.
 type many struct {
-	Targets
-	c       *Connection
+	*selectedWrite
 	streams output.Streams
 	conn    *client.Client
+	prefix  wire.Prefix
 	first   pager // of the first page
 	op      wire.Op
-	done    string // what is done to a document, such as "deleted"
-	message func(doc wire.Document) client.Message
+	done    string         // what is done to a document, such as "deleted"
+	message client.Message // but for what depends on the document
 
 	mu       sync.Mutex
 	counts   manyCounts
@@ -108,25 +121,24 @@ type many struct {
 }
 
 // writeMany writes all documents that are selected.
-func writeMany(ctx context.Context, c *Connection, streams output.Streams, op wire.Op, t Targets, done string, w Writing, at Begun) error {
+func (t *selectedWrite) writeMany(ctx context.Context, streams output.Streams, op wire.Op) error {
 	first, err := t.pager()
 	if err != nil {
 		return err
 	}
-	conn, prefix, err := c.Connect(streams)
+	message, err := t.message()
+	if err != nil {
+		return err
+	}
+	conn, prefix, err := t.Connect(streams)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	m := &many{Targets: t, c: c, streams: streams, conn: conn, first: first, op: op, done: done, exits: make(map[int]bool)}
-	m.message = func(doc wire.Document) client.Message {
-		message := client.Message{
-			Subject: prefix.Write(op, t.Collection, doc.ID), ExpiresAt: at.ExpiresAt.text(), Clock: at.begin(), Traceparent: Text(w.Traceparent),
-		}
-		if first.queries {
-			message.IfMatch = doc.Etag.String()
-		}
-		return message
+	done := map[wire.Op]string{wire.Touch: "touched", wire.Delete: "deleted"}[op]
+	m := &many{
+		selectedWrite: t, streams: streams, conn: conn, prefix: prefix, first: first, op: op, done: done, message: message,
+		exits: make(map[int]bool),
 	}
 	if t.DryRun {
 		n, err := m.count(ctx)
@@ -140,7 +152,8 @@ func writeMany(ctx context.Context, c *Connection, streams output.Streams, op wi
 		if n == 0 {
 			return "", err
 		}
-		return fmt.Sprintf("These are %s of %s at %s. Shall each be %s?", output.Documents(int64(n)), t.Collection, conn.Conn().ConnectedUrlRedacted(), done), err
+		return fmt.Sprintf("These are %s of %s at %s. Shall each be %s?", output.Documents(int64(n)), t.Collection,
+			conn.Conn().ConnectedUrlRedacted(), done), err
 	})
 	if err != nil {
 		return err
@@ -204,7 +217,12 @@ func (m *many) run(ctx context.Context) (at string, err error) {
 		}
 		whole := context.WithoutCancel(ctx)
 		for n, doc := range docs {
-			if err = pipeline.Send(whole, m.message(doc), n); err != nil {
+			message := m.message
+			message.Subject = m.prefix.Write(m.op, m.Collection, doc.ID)
+			if m.first.queries {
+				message.IfMatch = doc.Etag.String()
+			}
+			if err = pipeline.Send(whole, message, n); err != nil {
 				break
 			}
 		}
@@ -216,7 +234,8 @@ func (m *many) run(ctx context.Context) (at string, err error) {
 func (m *many) finish(id string, r client.Result, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if errors.Is(err, client.ErrUnknownOutcome) || errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrDenied) {
+	if errors.Is(err, client.ErrUnknownOutcome) || errors.Is(err, client.ErrUnavailable) ||
+		errors.Is(err, client.ErrDenied) {
 		m.lost = cmp.Or(m.lost, err) // all that are under way end like this one
 		return
 	}
@@ -235,7 +254,7 @@ func (m *many) finish(id string, r client.Result, err error) {
 		m.counts.Gone++
 		return
 	case err == nil:
-		err = &output.StatusError{Status: o.Status, Text: fmt.Sprintf("%d: %s", o.Status, o.Error)}
+		err = output.Statusf(o.Status, "%d: %s", o.Status, o.Error)
 	}
 	m.counts.Failed++
 	m.exits[output.ExitCode(err)] = true
@@ -244,18 +263,15 @@ func (m *many) finish(id string, r client.Result, err error) {
 
 // report prints the counts, and returns an error if documents have failed or were left alone.
 func (m *many) report(counts manyCounts) (err error) {
-	switch {
-	case m.c.JSON():
-		err = output.PrintJSON(m.streams.Out, counts)
-	case counts.DryRun:
-		_, err = fmt.Fprintf(m.streams.Out, "%s of %s would be %s\n", output.Documents(int64(counts.Documents)), m.Collection, m.done)
-	default:
-		besides := fmt.Sprintf("gone=%d", counts.Gone)
-		if m.first.queries {
-			besides = fmt.Sprintf("changed=%d", counts.Changed)
-		}
-		_, err = fmt.Fprintf(m.streams.Out, "%s %s documents=%d %s failed=%d\n", m.done, m.Collection, counts.Documents, besides, counts.Failed)
+	besides := fmt.Sprintf("gone=%d", counts.Gone)
+	if m.first.queries {
+		besides = fmt.Sprintf("changed=%d", counts.Changed)
 	}
+	text := fmt.Sprintf("%s %s documents=%d %s failed=%d", m.done, m.Collection, counts.Documents, besides, counts.Failed)
+	if counts.DryRun {
+		text = fmt.Sprintf("%s of %s would be %s", output.Documents(int64(counts.Documents)), m.Collection, m.done)
+	}
+	err = m.print(m.streams, counts, "%s", text)
 	failed := &output.StatusError{Status: wire.StatusInternal}
 	switch {
 	case counts.Failed > 0:
@@ -269,7 +285,8 @@ func (m *many) report(counts manyCounts) (err error) {
 		if counts.Changed == 1 {
 			were, they, them = "was", "it", "it"
 		}
-		failed.Text = fmt.Sprintf("%s: %s had changed or %s gone when %s %s to be %s, and %s left alone: repeat the command to look at %s again",
+		failed.Text = fmt.Sprintf("%s: %s had changed or %s gone when %s %s to be %s, and %s left alone: repeat the "+
+			"command to look at %s again",
 			m.Collection, output.Documents(int64(counts.Changed)), were, they, were, m.done, were, them)
 	default:
 		return err

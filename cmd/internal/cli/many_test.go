@@ -29,7 +29,8 @@ func TestManyLeavesAloneWhatHasChanged(t *testing.T) {
 		}
 		page := wire.QueryReply{Examined: 2, Continuation: "more"}
 		for _, n := range map[string][]int{"": {5, 6}, "more": nil, "last": {7}}[req.Continuation] {
-			page.Documents = append(page.Documents, wire.Document{ID: fmt.Sprint("d", n), Etag: wire.Etag(n), Document: []byte(`{"user":7}`)})
+			page.Documents = append(page.Documents, wire.Document{ID: fmt.Sprint("d", n), Etag: wire.Etag(n),
+				Document: []byte(`{"user":7}`)})
 		}
 		page.Continuation = map[string]string{"": "more", "more": "last"}[req.Continuation]
 		if req.Count {
@@ -59,7 +60,8 @@ func TestManyLeavesAloneWhatHasChanged(t *testing.T) {
 		t.Errorf("a dry run: exit code %d, %s, it sent %v", code, stdout, received)
 	}
 	stdout, stderr, code := s.run("delete", "orders", "--where", "user=7")
-	const left = "lapse: orders: 1 document had changed or was gone when it was to be deleted, and was left alone: repeat the command to look at it again\n"
+	const left = "lapse: orders: 1 document had changed or was gone when it was to be deleted, and was left alone: " +
+		"repeat the command to look at it again\n"
 	if code != 4 || stdout != "deleted orders documents=2 changed=1 failed=0\n" || stderr != left {
 		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
 	}

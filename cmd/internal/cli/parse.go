@@ -15,6 +15,62 @@ import (
 	"github.com/seed18712806/lapse/cmd/internal/output"
 )
 
+// arrange puts flags that nearly every command has, such as --server, behind the command: kong
+// takes the flags of a command only there. It returns nil if there is no command.
+func arrange(app *kong.Node, args []string) []string {
+	if len(args) > 0 && args[0] == "--version" {
+		return append([]string{"version"}, args[1:]...)
+	}
+	n := leading(app, args)
+	switch {
+	case n == 0 || n < len(args) && strings.HasPrefix(args[n], "-"):
+		return args // kong finds what is wrong
+	case n < len(args):
+		return slices.Concat(args[n:n+1], args[:n], args[n+1:])
+	case slices.Contains(args, "--help") || slices.Contains(args, "-h"):
+		return []string{"--help"}
+	}
+	return nil
+}
+
+// leading counts the arguments that are flags of every command, with their values, before the
+// first one that is something else.
+func leading(app *kong.Node, args []string) int {
+	for i := 0; i < len(args); i++ {
+		name, _, attached := strings.Cut(args[i], "=")
+		flag := general(app, name)
+		if flag == nil && len(name) > 2 && name[0] == '-' && name[1] != '-' { // -ojson
+			flag, attached = general(app, name[:2]), true
+		}
+		switch {
+		case flag == nil:
+			return i
+		case !attached && !flag.IsBool():
+			i++ // its value
+		}
+	}
+	return len(args)
+}
+
+// general finds a flag that nearly every command has, by its name with its dashes.
+func general(app *kong.Node, name string) *kong.Flag {
+	for _, command := range app.Children {
+		for _, flag := range slices.Concat(command.AllFlags(false)...) {
+			if !ofConnection(flag) && flag.Name != "output" && flag.Name != "help" {
+				continue
+			}
+			names := []string{"--" + flag.Name, "-" + string(flag.Short)}
+			for _, alias := range flag.Aliases {
+				names = append(names, "--"+alias)
+			}
+			if slices.Contains(names, name) {
+				return flag
+			}
+		}
+	}
+	return nil
+}
+
 // parseError makes an error of kong a message to the user, which names the help to read.
 func parseError(err error) error {
 	command := "lapse"

@@ -17,33 +17,20 @@ import (
 // Get prints a document.
 type Get struct {
 	Target
-	Renew bool `help:"Wait until the read has renewed the clock, if the collection slides on reads and it is to: -o json shows the new deadline."`
+	Renew bool
 	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (Get) Help() string {
-	return `It prints the document alone, its bytes unchanged; on a terminal indented. With -o json it also prints the etag,
-the instants of the write and of the deadline, and the target. An expired document is not found.`
 }
 
 // Run runs the command.
 func (c *Get) Run(ctx context.Context, streams output.Streams) error {
-	if err := c.Check(); err != nil {
-		return err
-	}
-	conn, _, err := c.Connect(streams)
+	doc, err := read(&c.Connection, streams, c.Target, func(conn *client.Client) (wire.Document, error) {
+		if c.Renew {
+			return conn.GetRenewed(ctx, c.Collection, c.ID)
+		}
+		return conn.Get(ctx, c.Collection, c.ID)
+	})
 	if err != nil {
 		return err
-	}
-	defer conn.Close()
-	read := conn.Get
-	if c.Renew {
-		read = conn.GetRenewed
-	}
-	doc, err := read(ctx, c.Collection, c.ID)
-	if err != nil {
-		return fmt.Errorf("%s: %w", c.Target, err)
 	}
 	if c.JSON() {
 		return output.PrintJSON(streams.Out, doc)
@@ -53,15 +40,8 @@ func (c *Get) Run(ctx context.Context, streams output.Streams) error {
 
 // Collections prints all collections.
 type Collections struct {
-	Names bool `help:"Print the names alone, one on each line."`
+	Names bool
 	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (Collections) Help() string {
-	return `It prints every collection that is configured or holds documents. EXPIRED counts the
-documents that have expired and that lapse has not removed yet. With -o json it prints
-one line for each collection.`
 }
 
 // Run runs the command.
@@ -117,22 +97,11 @@ func newTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 
 // List prints the documents of a collection.
 type List struct {
 	Collection
-	Limit        int    `default:"100" placeholder:"N" help:"Documents in a page, 1 to 1000 (${default}). A page of large documents has fewer."`
-	Continuation string `placeholder:"TEXT" help:"Print the page after the one that gave this text."`
-	All          bool   `help:"Print all pages."`
+	Limit        int    `default:"100" placeholder:"N"`
+	Continuation string `placeholder:"TEXT"`
+	All          bool
 	Selection
 	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (List) Help() string {
-	return `The documents come in no particular order, unless --by-deadline or --order is set. With -o json it prints one line for
-each page, as lapse sent it.
-
---where and --order are a query. A condition is a pointer to a value in the document (customer, seat.row or
-/seat/row), one of = > >= < <= and ^= (begins with), and a value: a number, true, false, null, or a text. A number in
-quotes is a text: 'row="7"'. With commas it is one of several: status=new,paid. Numbers are compared with numbers, and
-texts with texts. "lapse config orders --index customer" declares an index.`
 }
 
 // Run runs the command.
@@ -144,7 +113,7 @@ func (c *List) Run(ctx context.Context, streams output.Streams) error {
 	if err != nil {
 		return err
 	}
-	_, err = read(&c.Connection, streams, c.Name, func(conn *client.Client) (struct{}, error) {
+	_, err = read(&c.Connection, streams, c.Collection, func(conn *client.Client) (struct{}, error) {
 		page, err := pages.first(ctx, conn, c.Name)
 		if err != nil {
 			return struct{}{}, err
@@ -199,13 +168,6 @@ type Count struct {
 	Connection
 }
 
-// Help implements [kong.HelpProvider].
-func (Count) Help() string {
-	return `"live" counts the documents that a read finds, "expired" those that have expired and that
-lapse has not removed yet. The other lines are about the indexes: "entries" are values of documents, "not-indexed"
-documents whose value is none that an index takes, "making" documents of how many. With --where it counts the live documents for which the conditions hold, a page at a time.`
-}
-
 // Run runs the command.
 func (c *Count) Run(ctx context.Context, streams output.Streams) error {
 	req, err := c.request()
@@ -215,25 +177,24 @@ func (c *Count) Run(ctx context.Context, streams output.Streams) error {
 	if req.Where != nil {
 		return c.query(ctx, streams, req)
 	}
-	reply, err := read(&c.Connection, streams, c.Name, func(conn *client.Client) (wire.CountReply, error) {
+	reply, err := read(&c.Connection, streams, c.Collection, func(conn *client.Client) (wire.CountReply, error) {
 		reply, err := conn.Count(ctx, c.Name)
 		if err == nil && reply.Live+reply.Expired == 0 {
 			err = checkExists(ctx, conn, c.Name)
 		}
 		return reply, err
 	})
-	if err != nil {
+	if err == nil {
+		err = c.print(streams, reply, "%s live=%d expired=%d", c.Name, reply.Live, reply.Expired)
+	}
+	if err != nil || c.JSON() {
 		return err
 	}
-	if c.JSON() {
-		return output.PrintJSON(streams.Out, reply)
-	}
-	_, err = fmt.Fprintf(streams.Out, "%s live=%d expired=%d\n", c.Name, reply.Live, reply.Expired)
 	for _, index := range reply.Indexes {
 		_, _ = fmt.Fprintf(streams.Out, "%s index=%s entries=%d not-indexed=%d%s\n", c.Name, output.Name(index.Pointer),
 			index.Entries, index.NotIndexed, making(index))
 	}
-	return err
+	return nil
 }
 
 // making says how far an index is made; "" if it is.
@@ -246,31 +207,21 @@ func making(index wire.IndexCount) string {
 
 // query counts the documents of a query.
 func (c *Count) query(ctx context.Context, streams output.Streams, req wire.QueryRequest) error {
-	n, err := read(&c.Connection, streams, c.Name, func(conn *client.Client) (counted, error) {
+	n, err := read(&c.Connection, streams, c.Collection, func(conn *client.Client) (counted, error) {
 		return countQuery(ctx, conn, c.Name, req)
 	})
 	if err != nil {
 		return err
 	}
-	if c.JSON() {
-		return output.PrintJSON(streams.Out, n)
-	}
-	_, err = fmt.Fprintf(streams.Out, "%s live=%d examined=%d\n", c.Name, n.Count, n.Examined)
-	return err
+	return c.print(streams, n, "%s live=%d examined=%d", c.Name, n.Count, n.Examined)
 }
 
 // Forecast prints how many documents will expire.
 type Forecast struct {
 	Collection
-	Buckets int    `default:"10" placeholder:"N" help:"Number of parts to divide the time into, 1 to 1000 (${default})."`
-	Within  Period `default:"1h" placeholder:"TIME" help:"How far to look ahead, such as 90s, 12h or 7d (${default})."`
+	Buckets int    `default:"10" placeholder:"N"`
+	Within  Period `default:"1h" placeholder:"TIME"`
 	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (Forecast) Help() string {
-	return `The forecast holds if nothing is written and nothing is configured until then. To see
-what a change of the default TTL would do, use "lapse config --dry-run".`
 }
 
 // Run runs the command.
@@ -279,10 +230,11 @@ func (c *Forecast) Run(ctx context.Context, streams output.Streams) error {
 	case c.Buckets < 1 || c.Buckets > wire.MaxBuckets:
 		return output.Usagef("--buckets %d is not valid: use a number from 1 to %d", c.Buckets, wire.MaxBuckets)
 	case c.Within <= 0:
-		return output.Usagef("--within %s is not valid: use a duration over 0 such as 90s, 12h or 7d", time.Duration(c.Within))
+		return output.Usagef("--within %s is not valid: use a duration over 0 such as 90s, 12h or 7d",
+			time.Duration(c.Within))
 	}
 	req := wire.ForecastRequest{Buckets: c.Buckets, Within: time.Duration(c.Within).String()}
-	reply, err := read(&c.Connection, streams, c.Name, func(conn *client.Client) (wire.ForecastReply, error) {
+	reply, err := read(&c.Connection, streams, c.Collection, func(conn *client.Client) (wire.ForecastReply, error) {
 		reply, err := conn.Forecast(ctx, c.Name, req)
 		if err == nil && !slices.ContainsFunc(reply.Buckets, func(b wire.Bucket) bool { return b.Count > 0 }) {
 			err = checkExists(ctx, conn, c.Name)

@@ -3,22 +3,27 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"strings"
 	"time"
+
+	"github.com/alecthomas/kong"
 
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/entries"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // Selection says which documents a list has, and in which order.
 type Selection struct {
 	Conditions
-	Order      *QueryOrder `placeholder:"ORDER" help:"Order by the values at an indexed pointer, such as price, or -price for the greatest first; or by deadline (as --by-deadline), or by id (with a condition such as customer=c1)."`
-	ByDeadline bool        `name:"by-deadline" help:"Only the documents that will expire, the next to expire first."`
-	Within     *Period     `placeholder:"TIME" help:"With --by-deadline, those that will expire within this time, such as 90s, 12h or 7d."`
-	Until      *wire.Time  `placeholder:"INSTANT" help:"With --by-deadline, those that will expire by this instant, such as 2026-01-31T12:00:00Z."`
-	IDPrefix   string      `name:"id-prefix" placeholder:"TEXT" help:"Only the documents whose ids begin with this. lapse looks at all ids for it."`
+	Order      *QueryOrder `placeholder:"ORDER"`
+	ByDeadline bool        `name:"by-deadline"`
+	Within     *Period     `placeholder:"TIME"`
+	Until      *wire.Time  `placeholder:"INSTANT"`
+	IDPrefix   string      `name:"id-prefix" placeholder:"TEXT"`
 }
 
 // order is the order that the flags ask for.
@@ -52,11 +57,13 @@ func (s Selection) pager(limit int, continuation string) (pager, error) {
 	case s.Within != nil && s.Until != nil:
 		return pager{}, output.Usagef("--within and --until are both set: use one of them")
 	case order != "" && s.IDPrefix != "":
-		return pager{}, output.Usagef("an order, such as --by-deadline, and --id-prefix do not go together: leave out one of them")
+		return pager{}, output.Usagef("an order, such as --by-deadline, and --id-prefix do not go together: leave out " +
+			"one of them")
 	case len(s.Where) > 0 && s.IDPrefix != "":
 		return pager{}, output.Usagef("--where and --id-prefix do not go together: leave out one of them")
 	case s.Within != nil && *s.Within <= 0:
-		return pager{}, output.Usagef("--within %s is not valid: use a duration over 0 such as 90s, 12h or 7d", time.Duration(*s.Within))
+		return pager{}, output.Usagef("--within %s is not valid: use a duration over 0 such as 90s, 12h or 7d",
+			time.Duration(*s.Within))
 	}
 	within := ""
 	if s.Within != nil {
@@ -108,4 +115,87 @@ func checkFound(ctx context.Context, conn *client.Client, collection string, fou
 		return cmp.Or(checkExists(ctx, conn, collection), err)
 	}
 	return err
+}
+
+// Pointer is a JSON pointer, which the user may also write as names with dots between them.
+type Pointer string
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (p *Pointer) UnmarshalText(text []byte) error {
+	pointer, err := entries.PointerOf(string(text))
+	*p = Pointer(pointer)
+	return endless(err)
+}
+
+// QueryOrder is the order of a list. A nil pointer means that the user did not give it.
+type QueryOrder wire.Order
+
+// Decode implements [kong.MapperValue], because kong takes -price for flags.
+func (o *QueryOrder) Decode(ctx *kong.DecodeContext) error {
+	token := ctx.Scan.Pop()
+	if token.IsEOL() {
+		return errors.New("a value is missing")
+	}
+	order, err := entries.OrderOf(token.String())
+	*o = QueryOrder(order)
+	return endless(err)
+}
+
+// endless is a sentence without its full stop: the command line adds which help to read.
+func endless(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.New(strings.TrimSuffix(err.Error(), "."))
+}
+
+// Conditions are the flags of commands about the documents for which conditions hold.
+type Conditions struct {
+	Where []string `sep:"none" placeholder:"CONDITION"`
+	Scan  bool
+}
+
+// request is the request for the first page of a query.
+func (c Conditions) request() (req wire.QueryRequest, err error) {
+	req.Scan = c.Scan
+	if len(c.Where) == 0 {
+		if c.Scan {
+			err = output.Usagef("--scan is about the conditions of a query: add --where, or leave it out")
+		}
+		return req, err
+	}
+	where, err := entries.Merge(c.Where)
+	if err != nil {
+		return req, output.Usagef("--where: %w", err)
+	}
+	req.Where = make(map[string]json.RawMessage)
+	for pointer, condition := range where {
+		req.Where[pointer] = condition
+	}
+	return req, nil
+}
+
+// counted is how many documents a query has counted.
+type counted struct {
+	Count    int64 `json:"count"`
+	Examined int64 `json:"examined"`
+}
+
+// countQuery counts the documents of a query, and adds up the pages. If there is none, it checks that the collection
+// exists.
+func countQuery(
+	ctx context.Context, conn *client.Client, collection string, req wire.QueryRequest,
+) (n counted, err error) {
+	for req.Count = true; ; {
+		page, err := conn.Query(ctx, collection, req)
+		if err != nil {
+			return n, checkFound(ctx, conn, collection, false, err)
+		}
+		if n.Examined += page.Examined; page.Count != nil {
+			n.Count += *page.Count
+		}
+		if req.Continuation = page.Continuation; req.Continuation == "" {
+			return n, checkFound(ctx, conn, collection, n.Count > 0, nil)
+		}
+	}
 }

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -20,87 +22,81 @@ import (
 	"github.com/seed18712806/lapse/cmd/internal/web"
 	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/processor/health"
+	"github.com/seed18712806/lapse/sink/credentials"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
 type serveCommand struct {
 	PlaceFlags
-	ServerFlags
-	EmbeddedFlags
-	LogFlags
-	RegionFlags
-	HTTPFlags
-	ProcessFlags
+	ServerFlags   `embed:"" group:"servers"`
+	EmbeddedFlags `embed:"" group:"embedded"`
+	LogFlags      `embed:"" group:"log"`
+	RegionFlags   `embed:"" group:"region"`
+	HTTPFlags     `embed:"" group:"http"`
+	ProcessFlags  `embed:"" group:"process"`
 }
 
 // PlaceFlags say where lapse keeps everything: they are those of begin-anew too.
 type PlaceFlags struct {
-	NATS       string     `name:"nats" env:"LAPSE_NATS" group:"servers" placeholder:"URL" help:"NATS server to use, or several servers of a cluster, separated by commas."`
-	NATSLogin  NATSLogin  `embed:"" group:"servers"`
-	Redis      string     `env:"LAPSE_REDIS" group:"servers" placeholder:"URL" help:"Redis to use: redis:// or, with TLS, rediss://. For a cluster give several URLs, separated by commas, or one with ?cluster=true. For Sentinel: redis+sentinel://HOST:PORT,HOST:PORT/NAME with the name of the master."`
-	RedisLogin RedisLogin `embed:"" group:"servers"`
-	Data       string     `env:"LAPSE_DATA" group:"embedded" default:"./lapse-data" placeholder:"DIR" help:"Directory of the log (${default})."`
-	Prefix     string     `env:"LAPSE_PREFIX" group:"log" default:"${default_prefix}" placeholder:"NAME" help:"Prefix of subjects, streams and keys (${default})."`
-	Shards     int        `env:"LAPSE_SHARDS" group:"log" default:"1" placeholder:"N" help:"Number of logs among which the documents are divided, 1 to 64, fixed when the logs are created (${default}). The processes share them out."`
+	NATS       string     `name:"nats" env:"LAPSE_NATS" group:"servers" placeholder:"URL"`
+	NATSLogin  NATSLogin  `embed:"" prefix:"nats-" envprefix:"LAPSE_NATS_" group:"servers"`
+	Redis      string     `env:"LAPSE_REDIS" group:"servers" placeholder:"URL"`
+	RedisLogin RedisLogin `embed:"" prefix:"redis-" envprefix:"LAPSE_REDIS_" group:"servers"`
+	Data       string     `env:"LAPSE_DATA" group:"embedded" default:"./lapse-data" placeholder:"DIR"`
+	Prefix     string     `env:"LAPSE_PREFIX" group:"log" default:"${default_prefix}" placeholder:"NAME"`
+	Shards     int        `env:"LAPSE_SHARDS" group:"log" default:"1" placeholder:"N"`
 }
 
 // ServerFlags are about servers that lapse does not embed.
 type ServerFlags struct {
-	Readers    []string     `env:"LAPSE_READERS" group:"servers" placeholder:"ACCOUNT" help:"Account of NATS for readers, in which lapse keeps a mirror of the stream of events (deploy/nats/accounts.conf). For several, repeat the flag or separate them by commas."`
-	NATSSynced SyncInterval `name:"nats-sync-interval" env:"LAPSE_NATS_SYNC_INTERVAL" group:"servers" default:"2m" placeholder:"TIME" help:"The sync_interval of the NATS servers, or always (${default}). lapse truncates the log only behind snapshots that they have synced to disk. Set it to theirs; never to less."`
+	Readers    []string     `env:"LAPSE_READERS" placeholder:"ACCOUNT"`
+	NATSSynced SyncInterval `name:"nats-sync-interval" env:"LAPSE_NATS_SYNC_INTERVAL" default:"2m" placeholder:"TIME"`
 }
 
 // EmbeddedFlags are about the servers that lapse embeds.
 type EmbeddedFlags struct {
-	NATSListen  string       `name:"nats-listen" env:"LAPSE_NATS_LISTEN" group:"embedded" default:"127.0.0.1:4222" placeholder:"HOST:PORT" help:"Address for NATS clients (${default})."`
-	NATSToken   string       `name:"nats-token-file" env:"LAPSE_NATS_TOKEN_FILE" group:"embedded" type:"existingfile" placeholder:"FILE" help:"File whose first line is the token that NATS clients must give. Without it, only a loopback address is allowed."`
-	RedisListen string       `env:"LAPSE_REDIS_LISTEN" group:"embedded" placeholder:"HOST:PORT" help:"Loopback address at which redis-cli can look into the embedded Redis, such as 127.0.0.1:6379. The password is in the file redis-password in --data (it listens nowhere)."`
-	NATSSync    SyncInterval `name:"nats-sync" env:"LAPSE_NATS_SYNC" group:"embedded" default:"1s" placeholder:"TIME" help:"How often the NATS server syncs the log to disk (${default}), or always, which is slow. A crash of lapse loses nothing either way. A crash of the machine may lose this much."`
+	NATSListen string `name:"nats-listen" env:"LAPSE_NATS_LISTEN" default:"127.0.0.1:4222" placeholder:"HOST:PORT"`
+	NATSToken
+	RedisListen string       `env:"LAPSE_REDIS_LISTEN" placeholder:"HOST:PORT"`
+	NATSSync    SyncInterval `name:"nats-sync" env:"LAPSE_NATS_SYNC" default:"1s" placeholder:"TIME"`
 }
 
 // LogFlags are about the streams.
 type LogFlags struct {
-	Replicas        int      `env:"LAPSE_REPLICAS" group:"log" placeholder:"N" help:"Replicas of the streams, 1 to 5 (1)."`
-	LogMaxAge       *Period  `env:"LAPSE_LOG_MAX_AGE" group:"log" placeholder:"TIME" help:"How long to keep the log at most; 0 is no limit. Snapshots truncate the log anyway; set no limit that they need longer for (no limit)."`
-	LogMaxBytes     *Size    `env:"LAPSE_LOG_MAX_BYTES" group:"log" placeholder:"SIZE" help:"How large the log may grow at most, such as 10GiB. Snapshots truncate the log anyway (no limit)."`
-	ForgetWithin    Period   `env:"LAPSE_FORGET_WITHIN" group:"log" default:"8d" placeholder:"TIME" help:"Within which time the bytes of a document are gone from Redis, log, snapshots and events, after it has expired or was deleted or overwritten (${default})."`
-	EventsMaxAge    *Period  `env:"LAPSE_EVENTS_MAX_AGE" group:"log" placeholder:"TIME" help:"How long to keep events, at most 7/8 of --forget-within (7d)."`
-	EventsMaxBytes  *Size    `env:"LAPSE_EVENTS_MAX_BYTES" group:"log" placeholder:"SIZE" help:"How large the stream of events may grow, such as 10GiB; the oldest events go first (4GiB when lapse creates the stream; less, or no limit, where NATS has no room for that)."`
-	DuplicateWindow *Period  `env:"LAPSE_DUPLICATE_WINDOW" group:"log" placeholder:"TIME" help:"How long the log remembers the ids of messages, to drop duplicates (2m)."`
-	ReplyPrefix     []string `env:"LAPSE_REPLY_PREFIX" group:"log" placeholder:"SUBJECT" help:"Inbox prefix, such as _INBOX_acme, to which lapse may send outcomes besides _INBOX. For several, repeat the flag or separate them by commas."`
-	OpenCollections bool     `env:"LAPSE_OPEN_COLLECTIONS" group:"log" help:"Let a write make a collection that was never configured, with TTL off: a misspelt name then keeps documents for ever. Without it such a write is refused with 404."`
+	Replicas        int      `env:"LAPSE_REPLICAS" placeholder:"N"`
+	LogMaxAge       *Period  `env:"LAPSE_LOG_MAX_AGE" placeholder:"TIME"`
+	LogMaxBytes     *Size    `env:"LAPSE_LOG_MAX_BYTES" placeholder:"SIZE"`
+	ForgetWithin    Period   `env:"LAPSE_FORGET_WITHIN" default:"8d" placeholder:"TIME"`
+	EventsMaxAge    *Period  `env:"LAPSE_EVENTS_MAX_AGE" placeholder:"TIME"`
+	EventsMaxBytes  *Size    `env:"LAPSE_EVENTS_MAX_BYTES" placeholder:"SIZE"`
+	DuplicateWindow *Period  `env:"LAPSE_DUPLICATE_WINDOW" placeholder:"TIME"`
+	ReplyPrefix     []string `env:"LAPSE_REPLY_PREFIX" placeholder:"SUBJECT"`
+	OpenCollections bool     `env:"LAPSE_OPEN_COLLECTIONS"`
 }
 
 // RegionFlags are about other regions.
 type RegionFlags struct {
-	Follow       string `env:"LAPSE_FOLLOW" group:"region" placeholder:"REGION" help:"Follow another region, which is the first: its JetStream domain, to which a leaf node joins the NATS servers here, or the URL of one of its NATS servers. The streams here become mirrors. Needs --nats."`
-	MaxStaleness Period `env:"LAPSE_MAX_STALENESS" group:"region" placeholder:"TIME" help:"Answer reads with 503 while they may be more than this behind the first region (no limit)."`
-	WritesTo     string `env:"LAPSE_WRITES_TO" group:"region" placeholder:"URL" help:"API of the first region, such as https://lapse-a.example.com. While this region follows that one, answer writes over HTTP with 421 and this address, in place of passing them on over NATS."`
+	Follow       string `env:"LAPSE_FOLLOW" placeholder:"REGION"`
+	MaxStaleness Period `env:"LAPSE_MAX_STALENESS" placeholder:"TIME"`
+	WritesTo     string `env:"LAPSE_WRITES_TO" placeholder:"URL"`
 }
 
 // ProcessFlags are about this process.
 type ProcessFlags struct {
-	MaxClockLead Period `env:"LAPSE_MAX_CLOCK_LEAD" group:"process" default:"10s" placeholder:"TIME" help:"Stop at a message that NATS has stamped more than this ahead of the clocks of this machine and of Redis (${default})."`
-	ReadyFile    string `env:"LAPSE_READY_FILE" group:"process" placeholder:"FILE" help:"Write the addresses (JSON) to this file once lapse is ready, and remove it at the end."`
-	LogLevel     string `env:"LAPSE_LOG_LEVEL" group:"process" enum:"debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"Lowest level to log: debug, info, warn or error (${default})."`
-	LogFormat    string `env:"LAPSE_LOG_FORMAT" group:"process" enum:"text,json" default:"text" placeholder:"FORMAT" help:"Log on standard error as text or json (${default})."`
+	MaxClockLead Period `env:"LAPSE_MAX_CLOCK_LEAD" default:"10s" placeholder:"TIME"`
+	ReadyFile    string `env:"LAPSE_READY_FILE" placeholder:"FILE"`
+	LogLevel     string `env:"LAPSE_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" placeholder:"LEVEL"`
+	LogFormat    string `env:"LAPSE_LOG_FORMAT" enum:"text,json" default:"text" placeholder:"FORMAT"`
 }
 
-// HTTPFlags are about the HTTP server.
+// HTTPFlags are about the HTTP server: [web.Options], with tags.
 type HTTPFlags struct {
-	Listen    string   `name:"http-listen" env:"LAPSE_HTTP_LISTEN" group:"http" default:"127.0.0.1:7070" placeholder:"HOST:PORT" help:"Address of the API, /healthz, /readyz and /metrics (${default})."`
-	TokenFile string   `name:"http-token-file" env:"LAPSE_HTTP_TOKEN_FILE" group:"http" type:"existingfile" placeholder:"FILE" help:"File of the tokens that clients of the API must give: on each line a token, read-only or read-write, and perhaps collections. Read again on SIGHUP. A loopback address needs none. At another one an embedded lapse makes a token at its first start, in http-tokens in --data, and prints it."`
-	Cert      string   `name:"http-tls-cert" env:"LAPSE_HTTP_TLS_CERT" group:"http" type:"existingfile" placeholder:"FILE" help:"File with the certificate, for https. Read again on SIGHUP."`
-	Key       string   `name:"http-tls-key" env:"LAPSE_HTTP_TLS_KEY" group:"http" type:"existingfile" placeholder:"FILE" help:"File with the private key of that certificate."`
-	Proxies   []string `name:"http-trusted-proxy" env:"LAPSE_HTTP_TRUSTED_PROXY" group:"http" placeholder:"ADDRESS" help:"Address of a proxy that ends TLS, or a range such as 10.1.0.0/16: its X-Forwarded-Proto counts. For several, repeat the flag or separate them by commas."`
-	Origins   []string `name:"http-allow-origin" env:"LAPSE_HTTP_ALLOW_ORIGIN" group:"http" placeholder:"ORIGIN" help:"Origin of another site, such as https://app.example.com, whose pages may use the API from a browser (CORS). For several, repeat the flag or separate them by commas. * is every origin, and needs --http-token-file."`
-}
-
-// Help implements [kong.HelpProvider].
-func (serveCommand) Help() string {
-	return `Without --nats it embeds a NATS server, and without --redis a Redis. There is nothing to
-install, and a restart loses nothing, because the log is in --data. Port 0 takes a free
-port. An interrupt (ctrl-C) or SIGTERM ends the process cleanly, a second one at once.`
+	Listen    string   `name:"http-listen" env:"LAPSE_HTTP_LISTEN" default:"127.0.0.1:7070" placeholder:"HOST:PORT"`
+	TokenFile string   `name:"http-token-file" env:"LAPSE_HTTP_TOKEN_FILE" type:"existingfile" placeholder:"FILE"`
+	Cert      string   `name:"http-tls-cert" env:"LAPSE_HTTP_TLS_CERT" type:"existingfile" placeholder:"FILE"`
+	Key       string   `name:"http-tls-key" env:"LAPSE_HTTP_TLS_KEY" type:"existingfile" placeholder:"FILE"`
+	Proxies   []string `name:"http-trusted-proxy" env:"LAPSE_HTTP_TRUSTED_PROXY" placeholder:"ADDRESS"`
+	Origins   []string `name:"http-allow-origin" env:"LAPSE_HTTP_ALLOW_ORIGIN" placeholder:"ORIGIN"`
 }
 
 func (c *serveCommand) Run(ctx context.Context, parsed *kong.Context, streams output.Streams) error {
@@ -130,19 +126,20 @@ func (c *serveCommand) Run(ctx context.Context, parsed *kong.Context, streams ou
 		Version: version,
 		Logger:  logger,
 
-		NATS: c.NATS, NATSLogin: c.NATSLogin.Credentials(),
-		Redis:      redisconn.Options{URL: c.Redis, Login: c.RedisLogin.Credentials()},
+		NATS: c.NATS, NATSLogin: credentials.NATS(c.NATSLogin),
+		Redis:      redisconn.Options{URL: c.Redis, Login: credentials.Redis(c.RedisLogin)},
 		NATSListen: c.NATSListen, NATSToken: token, NATSSync: time.Duration(c.NATSSync),
 		RedisListen: c.RedisListen, Data: c.Data,
 		Follow: c.Follow, MaxStaleness: time.Duration(c.MaxStaleness), WritesTo: c.WritesTo,
-		HTTP:      web.Options{Listen: c.Listen, TokenFile: c.TokenFile, Cert: c.Cert, Key: c.Key, Proxies: c.Proxies, Origins: c.Origins},
+		HTTP:      web.Options(c.HTTPFlags),
 		ReadyFile: c.ReadyFile,
 
 		Processor: processor.Options{
 			Prefix: prefix, Shards: c.Shards, Replicas: c.Replicas,
 			LogMaxAge: (*time.Duration)(c.LogMaxAge), LogMaxBytes: (*int64)(c.LogMaxBytes),
-			EventsMaxAge: (*time.Duration)(c.EventsMaxAge), EventsMaxBytes: (*int64)(c.EventsMaxBytes), DuplicateWindow: (*time.Duration)(c.DuplicateWindow),
-			ForgetWithin: time.Duration(c.ForgetWithin), SyncInterval: c.syncInterval(),
+			EventsMaxAge: (*time.Duration)(c.EventsMaxAge), EventsMaxBytes: (*int64)(c.EventsMaxBytes),
+			DuplicateWindow: (*time.Duration)(c.DuplicateWindow),
+			ForgetWithin:    time.Duration(c.ForgetWithin), SyncInterval: c.syncInterval(),
 			ReplyPrefixes: c.ReplyPrefix, OpenCollections: c.OpenCollections, Readers: c.Readers,
 			MaxClockLead: time.Duration(c.MaxClockLead),
 		},
@@ -166,24 +163,30 @@ func (c *serveCommand) check() error {
 	for one := range strings.SplitSeq(c.NATS, ",") {
 		scheme, _, ok := strings.Cut(strings.TrimSpace(one), "://")
 		if ok && !slices.Contains([]string{"nats", "tls", "ws", "wss"}, scheme) {
-			return fmt.Errorf("--nats %s is not valid: use nats://HOST:PORT, or with TLS tls://HOST:PORT; several with commas between them", wire.Quote(scheme+"://…"))
+			return fmt.Errorf("--nats %s is not valid: use nats://HOST:PORT, or with TLS tls://HOST:PORT; several with commas "+
+				"between them", wire.Quote(scheme+"://…"))
 		}
 	}
 	switch {
 	case c.Follow != "" && c.NATS == "":
-		return errors.New("--follow needs --nats: the NATS servers of a region that follows another one are joined to it by a leaf node")
+		return errors.New("--follow needs --nats: the NATS servers of a region that follows another one are joined to it " +
+			"by a leaf node")
 	case c.MaxStaleness < 0:
 		return fmt.Errorf("--max-staleness %s is not valid: use a duration over 0 such as 10s", time.Duration(c.MaxStaleness))
 	case !isAPI(c.WritesTo):
-		return fmt.Errorf("--writes-to %s is not valid: use the http or https URL of the API of the first region without /v1, such as https://lapse-a.example.com", wire.Quote(c.WritesTo))
+		return fmt.Errorf("--writes-to %s is not valid: use the http or https URL of the API of the first region without "+
+			"/v1, such as https://lapse-a.example.com", wire.Quote(c.WritesTo))
 	case c.Replicas != 0 && (c.Replicas < 1 || c.Replicas > 5):
 		return fmt.Errorf("--replicas %d is not valid: use a number from 1 to 5", c.Replicas)
 	case c.MaxClockLead <= 0:
-		return fmt.Errorf("--max-clock-lead %s is not valid: use a duration over 0 such as 10s", time.Duration(c.MaxClockLead))
+		return fmt.Errorf("--max-clock-lead %s is not valid: use a duration over 0 such as 10s",
+			time.Duration(c.MaxClockLead))
 	case c.DuplicateWindow != nil && time.Duration(*c.DuplicateWindow) < 100*time.Millisecond:
-		return fmt.Errorf("--duplicate-window %s is not valid: use a duration of at least 100ms", time.Duration(*c.DuplicateWindow))
+		return fmt.Errorf("--duplicate-window %s is not valid: use a duration of at least 100ms",
+			time.Duration(*c.DuplicateWindow))
 	case time.Duration(c.ForgetWithin) < time.Second:
-		return fmt.Errorf("--forget-within %s is not valid: use a duration of at least 1s, such as 8d", time.Duration(c.ForgetWithin))
+		return fmt.Errorf("--forget-within %s is not valid: use a duration of at least 1s, such as 8d",
+			time.Duration(c.ForgetWithin))
 	}
 	for _, account := range c.Readers {
 		if err := processor.CheckReaders(account); err != nil {
@@ -214,17 +217,18 @@ func (c *serveCommand) syncInterval() *time.Duration {
 
 // token reads the token of the embedded NATS server.
 func (c *serveCommand) token() (string, error) {
-	if c.NATSToken == "" {
+	if c.Token == "" {
 		return "", nil
 	}
-	content, err := os.ReadFile(c.NATSToken)
+	content, err := os.ReadFile(c.Token)
 	if err != nil {
 		return "", fmt.Errorf("--nats-token-file: %w", err)
 	}
 	line, _, _ := strings.Cut(string(content), "\n")
 	token := strings.TrimSpace(line)
 	if len(token) < 8 {
-		return "", fmt.Errorf("--nats-token-file %s: its first line has %d characters: use a token of at least 8", c.NATSToken, len(token))
+		return "", fmt.Errorf("--nats-token-file %s: its first line has %d characters: use a token of at least 8",
+			c.Token, len(token))
 	}
 	return token, nil
 }
@@ -237,4 +241,181 @@ func (c *serveCommand) logger(streams output.Streams) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(streams.Err, opts))
 	}
 	return slog.New(slog.NewTextHandler(streams.Err, opts))
+}
+
+// contradiction is an error about flags of serve that do not go together.
+type contradiction struct{ error }
+
+func (e contradiction) Unwrap() error { return e.error }
+
+// server is a server that lapse either embeds or is given, and the flags that only one of the two
+// has a use for.
+type server struct {
+	flag, name string
+	embedded   []string // flags that are about the embedded server
+	given      []string // flags that are about a server that is given
+}
+
+var servers = []server{
+	{
+		flag: "nats", name: "NATS server", embedded: []string{"data", "nats-listen", "nats-sync", "nats-token-file"},
+		given: []string{"nats-user", "nats-password-file", "nats-nkey-file", "nats-creds", "nats-ca", "nats-cert", "nats-key",
+			"nats-inbox-prefix", "nats-sync-interval", "replicas"},
+	},
+	{
+		flag: "redis", name: "Redis", embedded: []string{"redis-listen"},
+		given: []string{"redis-user", "redis-password-file", "redis-ca", "redis-cert", "redis-key", "redis-sentinel-user",
+			"redis-sentinel-password-file"},
+	},
+}
+
+// contradict returns an error if flags are about an embedded server and about one that is given.
+// A flag may also come from the environment, where it may have been set for something else: to
+// pass over it could change the data of the wrong server.
+func contradict(flags []*kong.Flag, path []*kong.Path) error {
+	from := origins(flags, path)
+	nats, listen := from["nats"], from["redis-listen"]
+	if _, isGiven := from["redis"]; nats != "" && listen != "" && !isGiven {
+		return contradiction{output.Usagef("%s names a NATS server, so there is no data directory for the password that %s "+
+			"needs. Leave out one of them, or run a redis-server and name it with --redis", nats, listen)}
+	}
+	for _, s := range servers {
+		where, isGiven := from[s.flag]
+		contrary := s.given
+		if isGiven {
+			contrary = s.embedded
+		}
+		var these []string
+		for _, name := range contrary {
+			if origin, ok := from[name]; ok {
+				these = append(these, origin)
+			}
+		}
+		if len(these) == 0 {
+			continue
+		}
+		list := strings.Join(these, ", ")
+		if isGiven {
+			return contradiction{output.Usagef("%s names a %s, but these are for the embedded one: %s. Leave out the one or "+
+				"the others (--%s '' embeds one, whatever the environment says)",
+				where, s.name, list, s.flag)}
+		}
+		return contradiction{output.Usagef("these are for a %s that is not embedded: %s. Name one (--%s or LAPSE_%s), or "+
+			"leave these out",
+			s.name, list, s.flag, strings.ToUpper(s.flag))}
+	}
+	return nil
+}
+
+// origins says where each flag that has a value gets it from. A default is no value, and neither
+// are "" and false.
+func origins(flags []*kong.Flag, path []*kong.Path) map[string]string {
+	from := make(map[string]string)
+	for _, flag := range flags {
+		empty := flag.Target.IsZero() && !strings.HasPrefix(flag.Name, "nats-sync") // there, "always" is 0
+		if empty || flag.Name == "replicas" && flag.Target.Equal(reflect.ValueOf(1)) {
+			continue // one replica is what an embedded server has too
+		}
+		if slices.ContainsFunc(path, func(p *kong.Path) bool { return p.Flag == flag }) {
+			from[flag.Name] = "the flag --" + flag.Name
+			continue
+		}
+		for _, variable := range flag.Envs {
+			if os.Getenv(variable) != "" {
+				from[flag.Name] = "the environment variable " + variable
+			}
+		}
+	}
+	return from
+}
+
+// readableFile is the warning of a file that eachReadable finds.
+const readableFile = "every user of this machine can read a file with a secret: take the permission away with chmod o-r"
+
+// eachReadable calls f with each file with a secret, named by its flag, that every user of the machine can
+// read. Members of the file's group are meant to: Kubernetes gives a secret to a process by its group.
+func eachReadable(files [][2]string, f func(flag, file string, mode os.FileMode)) {
+	if runtime.GOOS == "windows" {
+		return // its permissions are others
+	}
+	for _, one := range files {
+		if one[1] == "" {
+			continue
+		}
+		info, err := os.Stat(one[1])
+		if err == nil && info.Size() > 0 && info.Mode()&0o004 != 0 {
+			f(one[0], one[1], info.Mode().Perm())
+		}
+	}
+}
+
+// warnOfOpenFiles logs a warning for each file with a secret that every user of the machine can read.
+func (c *serveCommand) warnOfOpenFiles(log *slog.Logger) {
+	eachReadable([][2]string{
+		{"--http-token-file", c.TokenFile}, {"--http-tls-key", c.Key}, {"--nats-token-file", c.Token},
+		{"--nats-password-file", c.NATSLogin.PasswordFile}, {"--nats-nkey-file", c.NATSLogin.NKeyFile},
+		{"--nats-creds", c.NATSLogin.Creds}, {"--nats-key", c.NATSLogin.Key},
+		{"--redis-password-file", c.RedisLogin.PasswordFile}, {"--redis-key", c.RedisLogin.Key},
+		{"--redis-sentinel-password-file", c.RedisLogin.SentinelPasswordFile},
+	}, func(flag, file string, mode os.FileMode) {
+		log.Warn(readableFile, slog.String("flag", flag), slog.String("file", file), slog.String("mode", mode.String()))
+	})
+}
+
+type beginAnewCommand struct {
+	LogEnd       bool `name:"accept-lost-log-end" group:"accept"`
+	LogBeginning bool `name:"accept-lost-log-beginning" group:"accept"`
+	LogMessages  bool `name:"accept-lost-log-messages" group:"accept"`
+	Documents    bool `name:"accept-lost-documents" group:"accept"`
+	Events       bool `name:"accept-lost-events" group:"accept"`
+	RedisIsSaved bool `name:"redis-is-saved" group:"accept"`
+	PlaceFlags
+}
+
+func (c *beginAnewCommand) Run(ctx context.Context, parsed *kong.Context, streams output.Streams) error {
+	if err := contradict(parsed.Selected().Flags, parsed.Path); err != nil {
+		return err
+	}
+	prefix, err := c.checkPlace()
+	if err != nil {
+		return output.Usage(err)
+	}
+	done, left, err := serve.BeginAnew(ctx, serve.Options{
+		Logger: slog.New(slog.NewTextHandler(streams.Err, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		NATS:   c.NATS, NATSLogin: credentials.NATS(c.NATSLogin), Data: c.Data,
+		Redis:     redisconn.Options{URL: c.Redis, Login: credentials.Redis(c.RedisLogin)},
+		Processor: processor.Options{Prefix: prefix, Shards: c.Shards},
+	}, c.accepted())
+	for _, text := range done {
+		if _, err := fmt.Fprintln(streams.Out, text); err != nil {
+			return err
+		}
+	}
+	for _, why := range left {
+		streams.Warn("refused: " + output.OneLine(why))
+	}
+	restore := "restore what is missing, or give it up with the flags that are named (" +
+		health.Runbook("give-up-what-is-missing") + ")"
+	switch {
+	case err != nil:
+		return err
+	case len(left) > 0 && len(done) == 0:
+		return fmt.Errorf("%d refused, and nothing was changed: %s", len(left), restore)
+	case len(left) > 0:
+		return fmt.Errorf("%d still refused: %s", len(left), restore)
+	case len(done) == 0:
+		_, err = fmt.Fprintln(streams.Out, "nothing is refused, and nothing was changed: start lapse")
+	}
+	return err
+}
+
+// accepted is what the flags give up.
+func (c *beginAnewCommand) accepted() processor.Accepted {
+	a := processor.Accepted{RedisIsSaved: c.RedisIsSaved}
+	for i, given := range []bool{c.LogEnd, c.LogBeginning, c.LogMessages, c.Documents, c.Events} {
+		if given {
+			a.Losses = append(a.Losses, processor.Losses[i])
+		}
+	}
+	return a
 }

@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -16,15 +18,15 @@ import (
 
 // Shaped is the flags that say how the lines of another store become documents.
 type Shaped struct {
-	IDField      string      `name:"id-field" placeholder:"NAME" help:"Take the id from the member NAME: a text, a number or {\"$oid\":…} (id, a text)."`
-	ExpiresAt    string      `name:"expires-at-field" placeholder:"NAME" help:"Give each document the absolute deadline that its member NAME has: as in RFC 3339, in seconds or milliseconds since 1970, or {\"$date\":…}. Without that member it has none."`
-	ExpiresAfter *After      `name:"expires-after" placeholder:"NAME=TIME" help:"Give each document the absolute deadline that is TIME after the instant in its member NAME, such as createdAt=1h."`
-	TimeUnit     ndjson.Unit `name:"time-unit" enum:",s,ms" default:"" placeholder:"UNIT" help:"What numbers count that are instants: s or ms. If left out, 10 digits are seconds, 13 digits milliseconds, and others are refused."`
-	SkipExpired  bool        `help:"Leave out what is over already, also in an export. Otherwise a line of an export that is over is written, and expires at once, with its event."`
-	DropFields   []string    `placeholder:"NAME,…" help:"Leave these members out of the documents."`
-	Unwrap       string      `placeholder:"NAME" help:"The document of each line is its member NAME, such as value in {\"id\":\"1\",\"value\":{…}}."`
-	DynamoDB     bool        `name:"dynamodb" help:"The lines are those of an export of DynamoDB: {\"Item\":{\"id\":{\"S\":\"1\"},…}}."`
-	AsIs         bool        `help:"Take each line as the document, even if all look like an envelope or a line of an export."`
+	IDField      string      `name:"id-field" placeholder:"NAME"`
+	ExpiresAt    string      `name:"expires-at-field" placeholder:"NAME"`
+	ExpiresAfter *After      `name:"expires-after" placeholder:"NAME=TIME"`
+	TimeUnit     ndjson.Unit `name:"time-unit" enum:",s,ms" default:"" placeholder:"UNIT"`
+	SkipExpired  bool
+	DropFields   []string `placeholder:"NAME,…"`
+	Unwrap       string   `placeholder:"NAME"`
+	DynamoDB     bool     `name:"dynamodb"`
+	AsIs         bool
 }
 
 // After is a member with an instant, and how long after that the deadline is.
@@ -53,7 +55,8 @@ func (s *Shaped) shape() (ndjson.Shape, error) {
 	case slices.Contains(s.DropFields, ""):
 		return ndjson.Shape{}, output.Usagef("--drop-fields has an empty name: use names of members, such as _id,expiresAt")
 	}
-	shape := ndjson.Shape{ID: s.IDField, ExpiresAt: s.ExpiresAt, Unit: s.TimeUnit, Drop: s.DropFields, Unwrap: s.Unwrap, DynamoDB: s.DynamoDB, AsIs: s.AsIs}
+	shape := ndjson.Shape{ID: s.IDField, ExpiresAt: s.ExpiresAt, Unit: s.TimeUnit, Drop: s.DropFields, Unwrap: s.Unwrap,
+		DynamoDB: s.DynamoDB, AsIs: s.AsIs}
 	if s.ExpiresAfter != nil {
 		shape.After, shape.AfterBy = s.ExpiresAfter.Member, s.ExpiresAfter.By
 	}
@@ -100,9 +103,11 @@ func (s *Shaped) judge(ctx context.Context, in <-chan line, from int) (read []li
 	case found == "" || ctx.Err() != nil:
 		return read, nil
 	case found == "Item":
-		return nil, output.Usagef(`all lines look like {"Item":{…}}: nothing was stored. Add --dynamodb if they are an export of DynamoDB, --unwrap Item to store what is in Item, or --as-is to store the lines as they are`)
+		return nil, output.Usagef(`all lines look like {"Item":{…}}: nothing was stored. Add --dynamodb if they are an ` +
+			`export of DynamoDB, --unwrap Item to store what is in Item, or --as-is to store the lines as they are`)
 	}
-	return nil, output.Usagef(`all lines look like an envelope with the document in its member %s: nothing was stored. Add --unwrap %s to store what is in it, or --as-is to store the lines as they are`, found, found)
+	return nil, output.Usagef(`all lines look like an envelope with the document in its member %s: nothing was `+
+		`stored. Add --unwrap %s to store what is in it, or --as-is to store the lines as they are`, found, found)
 }
 
 // leeway is how far the clock of this machine may be from that of NATS for a line to be left out.
@@ -158,4 +163,45 @@ func (i *importing) message(r ndjson.Record, now time.Time) client.Message {
 		m.Clock = "" // of a machine whose clock is ahead: it begins now
 	}
 	return m
+}
+
+// line is one line of an input without its end, or the reason why it cannot be read.
+type line struct {
+	number int // from 1
+	text   []byte
+	err    error
+}
+
+// lines sends the lines of an input that are not empty, until the input ends or ctx is
+// done. A line of more than longest bytes comes as an error, and is not kept in memory.
+// An error of the input itself comes last, with number 0.
+func lines(ctx context.Context, r io.Reader, longest int) <-chan line {
+	out := make(chan line)
+	// A read of a terminal or a pipe cannot be interrupted: this goroutine may end only
+	// with the process.
+	go func() {
+		defer close(out)
+		in := ndjson.NewReader(r, longest)
+		for {
+			next, err := in.Next()
+			l := line{number: next.Number, text: next.Text}
+			switch {
+			case errors.Is(err, io.EOF):
+				return
+			case err != nil:
+				l = line{err: err}
+			case next.TooLong:
+				l.err = fmt.Errorf("the line has %d bytes: use at most %d", next.Size, longest)
+			}
+			select {
+			case out <- l:
+			case <-ctx.Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return out
 }

@@ -23,12 +23,14 @@ func TestPrintStatus(t *testing.T) {
 		},
 		Checkpoints: &client.BucketStatus{Name: "LAPSE_CHECKPOINTS", Entries: 16, Bytes: 1536},
 		Shards: []client.ShardStatus{
-			{Shard: 0, Owner: "host/2", Alive: true, Applied: 12, LagMessages: 5, Overdue: 1.25, Problem: "Redis does not answer"},
+			{Shard: 0, Owner: "host/2", Alive: true, Applied: 12, LagMessages: 5, Overdue: 1.25,
+				Problem: "Redis does not answer"},
 			{Shard: 1},
 			{Shard: 2, Owner: "host/3"},
 		},
 		Members: []client.MemberStatus{
-			{Role: client.RoleOwner, SeenAgo: 1.19, Member: wire.Member{Name: "host/2", Version: "1.0.0", Started: *at, Problem: "Redis does not answer"}},
+			{Role: client.RoleOwner, SeenAgo: 1.19, Member: wire.Member{Name: "host/2", Version: "1.0.0", Started: *at,
+				Problem: "Redis does not answer"}},
 			{Role: client.RoleGone, SeenAgo: 75, Member: wire.Member{Name: "host/3", Version: "1.0.0", Started: *at}},
 		},
 	}
@@ -76,22 +78,24 @@ func TestPrintStatusOfRegions(t *testing.T) {
 	promoted := wire.Promotion{Domain: "b", From: "a", At: at, By: "root@host"}
 	for want, r := range map[string]*client.RegionStatus{
 		"": nil,
-		`this region follows the region "a", 3 messages behind, as it was 2m0s ago, which does not answer since 2026-01-31T12:00:00.000Z
-`: {Region: wire.Region{Follows: "a"}, Following: &wire.Following{
-			Domain: "a", Behind: 3, AsOf: wire.Time(time.Now().Add(-2 * time.Minute).UnixMilli()), Down: wire.Time(at.UnixMilli()),
-		}},
+		`this region follows the region "a", 3 messages behind, as it was 2m0s ago, ` +
+			"which does not answer since 2026-01-31T12:00:00.000Z\n": {Region: wire.Region{Follows: "a"},
+			Following: &wire.Following{
+				Domain: "a", Behind: 3, AsOf: wire.Time(time.Now().Add(-2 * time.Minute).UnixMilli()),
+				Down: wire.Time(at.UnixMilli()),
+			}},
 		`this region follows the region "a"; no process says how far it is behind
 `: {Region: wire.Region{Follows: "a"}},
 		`this region is followed by the region "b", as that said 2s ago
 this region is followed by the region "c", as that said 2h0m0s ago: if it is no more, run lapse forget-follower c
 `: {Followers: []client.FollowerStatus{{Domain: "b", SeenAgo: 2}, {Domain: "c", SeenAgo: 7200}}},
-		`this region continues the log of the region "a" behind 17: it was promoted at 2026-01-31T12:00:00Z by root@host, in the JetStream domain "b"
-`: {Region: wire.Region{Former: []wire.Former{{Last: 17, Promotion: promoted}}}},
+		`this region continues the log of the region "a" behind 17: it was promoted at 2026-01-31T12:00:00Z by root@host, ` +
+			"in the JetStream domain \"b\"\n": {Region: wire.Region{Former: []wire.Former{{Last: 17, Promotion: promoted}}}},
 		`this region follows the region "a"; no process says how far it is behind
 this region is being promoted, since 2026-01-31T12:00:00Z by root@host, in the JetStream domain "b"
 `: {Region: wire.Region{Follows: "a", Promotion: &promoted}},
-		`this region is not the first any more: another was promoted at 2026-01-31T12:00:00Z by root@host, in the JetStream domain "b"
-`: {Region: wire.Region{Superseded: &promoted}},
+		`this region is not the first any more: another was promoted at 2026-01-31T12:00:00Z by root@host, ` +
+			"in the JetStream domain \"b\"\n": {Region: wire.Region{Superseded: &promoted}},
 	} {
 		var out bytes.Buffer
 		if err := printStatus(&out, client.Status{Prefix: "lapse", Region: r}); err != nil {

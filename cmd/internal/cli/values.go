@@ -77,7 +77,8 @@ func (i *Instant) UnmarshalText(text []byte) error {
 	}
 	ago, err := wire.ParseDuration(string(text))
 	if err != nil {
-		return fmt.Errorf("%q is not valid: use an instant such as 2026-01-31T12:00:00Z, or how long ago, such as 90s, 12h or 7d", text)
+		return fmt.Errorf("%q is not valid: use an instant such as 2026-01-31T12:00:00Z, or how long ago, such as 90s, "+
+			"12h or 7d", text)
 	}
 	*i = Instant{Time: time.Now().Add(-ago), Now: ago == 0}
 	return nil
@@ -121,7 +122,8 @@ func deadline(text string, now time.Time) (time.Time, error) {
 	}
 	in, err := wire.ParseDuration(text)
 	if err != nil || in <= 0 {
-		return time.Time{}, fmt.Errorf("%q is not valid: use an instant such as 2030-01-31T18:00:00Z, a time of today or tomorrow such as 18:00, or a duration from now such as 90s, 12h or 7d", text)
+		return time.Time{}, fmt.Errorf("%q is not valid: use an instant such as 2030-01-31T18:00:00Z, a time of today or "+
+			"tomorrow such as 18:00, or a duration from now such as 90s, 12h or 7d", text)
 	}
 	return now.Add(in), nil
 }
@@ -182,7 +184,8 @@ func (t *TTL) Decode(ctx *kong.DecodeContext) error {
 		n, ok = wholeSeconds(text)
 	}
 	if !ok {
-		return fmt.Errorf("%q is not valid: use a whole number of seconds from 1 to %d, a duration such as 90s, 12h or 7d, or -1 for never", text, ttlrules.MaxSeconds)
+		return fmt.Errorf("%q is not valid: use a whole number of seconds from 1 to %d, a duration such as 90s, 12h or 7d, "+
+			"or -1 for never", text, ttlrules.MaxSeconds)
 	}
 	*t = TTL(n)
 	return nil
@@ -208,7 +211,8 @@ func (d *DefaultTTL) Decode(ctx *kong.DecodeContext) error {
 	}
 	n, ok := wholeSeconds(text)
 	if !ok {
-		return fmt.Errorf("%q is not valid: use a whole number of seconds from 1 to %d, a duration such as 90s, 12h or 7d, -1 for never, or off", text, ttlrules.MaxSeconds)
+		return fmt.Errorf("%q is not valid: use a whole number of seconds from 1 to %d, a duration such as 90s, 12h or 7d, "+
+			"-1 for never, or off", text, ttlrules.MaxSeconds)
 	}
 	*d = DefaultTTL(n)
 	return nil
@@ -242,7 +246,8 @@ func (p *SlidePart) Decode(ctx *kong.DecodeContext) error {
 	}
 	part, err := wire.ParseSlide([]byte(text))
 	if err != nil {
-		return fmt.Errorf("%q is not valid: use the part of the TTL that has to be over before a read renews the clock, a number over 0 and under 1 such as 0.01; or leave it out for a tenth", text)
+		return fmt.Errorf("%q is not valid: use the part of the TTL that has to be over before a read renews the clock, a "+
+			"number over 0 and under 1 such as 0.01; or leave it out for a tenth", text)
 	}
 	*p = SlidePart(part)
 	return nil
@@ -284,7 +289,8 @@ func wholeSeconds(text string) (n int32, ok bool) {
 func secondsOrNone(text string) (int32, error) {
 	n, ok := wholeSeconds(text)
 	if !ok {
-		return 0, fmt.Errorf("%q is not valid: use a whole number of seconds from 1 to %d, a duration such as 90s, 12h or 7d, or none", text, ttlrules.MaxSeconds)
+		return 0, fmt.Errorf("%q is not valid: use a whole number of seconds from 1 to %d, a duration such as 90s, 12h or "+
+			"7d, or none", text, ttlrules.MaxSeconds)
 	}
 	return n, nil
 }

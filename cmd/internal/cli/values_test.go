@@ -39,7 +39,8 @@ func TestSize(t *testing.T) {
 }
 
 func TestSyncInterval(t *testing.T) {
-	for in, want := range map[string]SyncInterval{"always": 0, "1s": SyncInterval(time.Second), "2m": SyncInterval(2 * time.Minute)} {
+	for in, want := range map[string]SyncInterval{"always": 0, "1s": SyncInterval(time.Second),
+		"2m": SyncInterval(2 * time.Minute)} {
 		got := SyncInterval(-1)
 		if err := got.UnmarshalText([]byte(in)); err != nil || got != want {
 			t.Errorf("%q: %d, %v", in, got, err)
@@ -54,11 +55,13 @@ func TestSyncInterval(t *testing.T) {
 
 func TestInstant(t *testing.T) {
 	var got Instant
-	if err := got.UnmarshalText([]byte("2026-01-31T12:00:00+01:00")); err != nil || !got.Equal(time.Date(2026, 1, 31, 11, 0, 0, 0, time.UTC)) {
+	if err := got.UnmarshalText([]byte("2026-01-31T12:00:00+01:00")); err != nil ||
+		!got.Equal(time.Date(2026, 1, 31, 11, 0, 0, 0, time.UTC)) {
 		t.Errorf("%s, %v", got, err)
 	}
 	before := time.Now()
-	if err := got.UnmarshalText([]byte("1h")); err != nil || got.Before(before.Add(-time.Hour)) || got.After(time.Now().Add(-time.Hour)) {
+	if err := got.UnmarshalText([]byte("1h")); err != nil || got.Before(before.Add(-time.Hour)) ||
+		got.After(time.Now().Add(-time.Hour)) {
 		t.Errorf("%s, %v", got, err)
 	}
 	if err := got.UnmarshalText([]byte("yesterday")); err == nil {
@@ -70,8 +73,9 @@ func TestInstant(t *testing.T) {
 func TestDeadline(t *testing.T) {
 	now := time.Date(2026, 12, 31, 18, 0, 0, 0, time.FixedZone("", 3600))
 	for in, want := range map[string]string{
-		"2030-01-31T18:00:00.5Z": "2030-01-31T18:00:00.5Z", "18:00": "2027-01-01T18:00:00+01:00", "18:00:01": "2026-12-31T18:00:01+01:00",
-		"7:30": "2027-01-01T07:30:00+01:00", "90s": "2026-12-31T18:01:30+01:00", "7d": "2027-01-07T18:00:00+01:00",
+		"2030-01-31T18:00:00.5Z": "2030-01-31T18:00:00.5Z", "18:00": "2027-01-01T18:00:00+01:00",
+		"18:00:01": "2026-12-31T18:00:01+01:00",
+		"7:30":     "2027-01-01T07:30:00+01:00", "90s": "2026-12-31T18:01:30+01:00", "7d": "2027-01-07T18:00:00+01:00",
 	} {
 		if got, err := deadline(in, now); err != nil || got.Format(time.RFC3339Nano) != want {
 			t.Errorf("%q: %s, %v; want %s", in, got.Format(time.RFC3339Nano), err, want)

@@ -13,21 +13,15 @@ import (
 
 // Watch prints expiry events, due messages, warnings, rejections and changes.
 type Watch struct {
-	Collection *string  `arg:"" optional:"" help:"Collection to watch (all)."`
-	ID         *string  `arg:"" optional:"" name:"id" help:"Document to watch (all of the collection)."`
-	Due        *string  `placeholder:"TARGET" help:"Print due messages in place of expiry events: those to a target such as mail.send, or to several, with * for a token and > for all that follow, such as mail.>."`
-	Warnings   bool     `help:"Print warnings of documents that will expire too (see config --warn-before)."`
-	Rejected   bool     `help:"Print rejections too."`
-	Changes    bool     `help:"Print the documents of the collection as they are now, and from there on each change too (see config --changes). With --since it begins with what the stream has."`
-	Since      *Instant `placeholder:"TIME" help:"Begin with what the stream stored from then on: an instant such as 2026-01-31T12:00:00Z, or how long ago, such as 12h or 7d (0: now)."`
-	Count      *int     `placeholder:"N" help:"Stop after this many events, messages, warnings, rejections, changes and documents."`
+	Collection *string `arg:"" optional:""`
+	ID         *string `arg:"" optional:"" name:"id"`
+	Due        *string `placeholder:"TARGET"`
+	Warnings   bool
+	Rejected   bool
+	Changes    bool
+	Since      *Instant `placeholder:"TIME"`
+	Count      *int     `placeholder:"N"`
 	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (Watch) Help() string {
-	return `Without --since it prints what is new from now on. It misses nothing after the line
-"watching ..." on standard error. With --changes it prints all documents first. To end it, interrupt it (ctrl-C).`
 }
 
 // Run runs the command.
@@ -84,47 +78,39 @@ func (c *Watch) options() (client.WatchOptions, error) {
 		}
 	}
 	if c.Count != nil && *c.Count < 1 {
-		return opts, output.Usagef("--count %d is not valid: use a number over 0, or leave --count out to go on until an interrupt", *c.Count)
+		return opts, output.Usagef("--count %d is not valid: use a number over 0, or leave --count out to go on until an "+
+			"interrupt", *c.Count)
 	}
 	if c.Since != nil && !c.Since.Now {
 		if c.Since.After(time.Now()) {
-			return opts, output.Usagef("--since %s is in the future: use an instant in the past, or how long ago, such as 12h", c.Since.Format(time.RFC3339))
+			return opts, output.Usagef("--since %s is in the future: use an instant in the past, or how long ago, such as 12h",
+				c.Since.Format(time.RFC3339))
 		}
 		opts.Since = &c.Since.Time
 	}
 	return opts, nil
 }
 
+// print prints a notification.
 func (c *Watch) print(streams output.Streams, n client.Notification) error {
-	var err error
-	switch {
-	case n.Expired != nil && c.JSON():
-		err = output.PrintJSON(streams.Out, n.Expired)
-	case n.Expired != nil:
-		e := n.Expired
-		_, err = fmt.Fprintf(streams.Out, "%s expired %s etag=%s ttl=%s %s\n",
-			e.ExpiredAt, Target{Collection: e.Collection, ID: e.ID}, e.Etag, output.TTL(e.TTL), document(e.Document, e.Omitted))
-	case n.Due != nil && c.JSON():
-		err = output.PrintJSON(streams.Out, n.Due)
-	case n.Due != nil:
-		d := n.Due
-		_, err = fmt.Fprintf(streams.Out, "%s due %s etag=%s target=%s %s\n",
-			d.DueAt, Target{Collection: d.Collection, ID: d.ID}, d.Etag, d.Target, document(d.Document, d.Omitted))
-	case n.Expiring != nil && c.JSON():
-		err = output.PrintJSON(streams.Out, n.Expiring)
-	case n.Expiring != nil:
-		e := n.Expiring
-		_, err = fmt.Fprintf(streams.Out, "%s expiring %s etag=%s ttl=%s before=%d expires=%s %s\n",
-			e.At(), Target{Collection: e.Collection, ID: e.ID}, e.Etag, output.TTL(e.TTL), e.Before, e.ExpiresAt, document(e.Document, e.Omitted))
-	case n.Document != nil || n.Changed != nil || n.Current:
-		err = c.printChange(streams, n)
-	case c.JSON():
-		err = output.PrintJSON(streams.Out, n.Rejected)
-	default:
-		r := n.Rejected
-		_, err = fmt.Fprintf(streams.Out, "%s rejected %s seq=%d %d: %s\n", wire.Time(n.At.UnixMilli()), output.Name(r.Subject), r.Seq, r.Code, r.Error)
+	print := func(value any, format string, args ...any) error {
+		return c.Connection.print(streams, value, format, args...)
 	}
-	return err
+	switch e, d, w, r := n.Expired, n.Due, n.Expiring, n.Rejected; {
+	case e != nil:
+		return print(e, "%s expired %s etag=%s ttl=%s %s", e.ExpiredAt, Target{e.Collection, e.ID}, e.Etag,
+			output.TTL(e.TTL), document(e.Document, e.Omitted))
+	case d != nil:
+		return print(d, "%s due %s etag=%s target=%s %s", d.DueAt, Target{d.Collection, d.ID}, d.Etag, d.Target,
+			document(d.Document, d.Omitted))
+	case w != nil:
+		return print(w, "%s expiring %s etag=%s ttl=%s before=%d expires=%s %s", w.At(), Target{w.Collection, w.ID}, w.Etag,
+			output.TTL(w.TTL), w.Before, w.ExpiresAt, document(w.Document, w.Omitted))
+	case r != nil:
+		return print(r, "%s rejected %s seq=%d %d: %s", wire.Time(n.At.UnixMilli()), output.Name(r.Subject), r.Seq, r.Code,
+			r.Error)
+	}
+	return c.printChange(streams, n)
 }
 
 // stored is a document that was there at the beginning, as JSON: with a type, as changes have one.
@@ -149,7 +135,8 @@ func (c *Watch) printChange(streams output.Streams, n client.Notification) error
 	case n.Document != nil:
 		d := n.Document
 		value = stored{"stored", *c.Collection, d}
-		text = fmt.Sprintf("%s stored %s etag=%s expires=%s %s", d.Ts, Target{Collection: *c.Collection, ID: d.ID}, d.Etag, output.Expires(d.ExpiresAt), output.Compact(d.Document))
+		text = fmt.Sprintf("%s stored %s etag=%s expires=%s %s", d.Ts, Target{Collection: *c.Collection, ID: d.ID}, d.Etag,
+			output.Expires(d.ExpiresAt), output.Compact(d.Document))
 	default:
 		d := n.Changed
 		value, text = d, fmt.Sprintf("%s %s %s", d.Ts, d.Kind(), d.Collection)
@@ -160,11 +147,7 @@ func (c *Watch) printChange(streams output.Streams, n client.Notification) error
 			text += fmt.Sprintf(" etag=%s expires=%s %s", d.Etag, output.Expires(d.ExpiresAt), document(d.Document, d.Omitted))
 		}
 	}
-	if c.JSON() {
-		return output.PrintJSON(streams.Out, value)
-	}
-	_, err := fmt.Fprintln(streams.Out, text)
-	return err
+	return c.Connection.print(streams, value, "%s", text)
 }
 
 // document is the document of an event, on one line.

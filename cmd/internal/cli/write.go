@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,26 +11,42 @@ import (
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Publishing is the flags of every message to the log.
-type Publishing struct {
-	MsgID *Header `name:"msg-id" placeholder:"ID" help:"Id by which the log drops duplicates: if you send the message again with the same id, it takes effect once."`
+// Writing is the flags of every write. The tag of a command in commandLine names those that it lacks.
+type Writing struct {
+	ExpiresAt   *Deadline `placeholder:"TIME"`
+	Clock       *Instant  `placeholder:"TIME"`
+	KeepClock   bool
+	IfMatch     *Etag   `placeholder:"ETAG"`
+	Traceparent *Header `placeholder:"TRACE"`
+	MsgID       *Header `name:"msg-id" placeholder:"ID"`
 }
 
-// Writing is the flags of every write.
-type Writing struct {
-	IfMatch     *Etag   `placeholder:"ETAG" help:"Write only if the stored document has this etag, or any etag (*)."`
-	Traceparent *Header `placeholder:"TRACE" help:"W3C trace context. The expiry event will carry it."`
-	Publishing
+// message is the message of a write, without its subject and body.
+func (w Writing) message() (client.Message, error) {
+	m := client.Message{
+		ExpiresAt: w.ExpiresAt.text(), IfMatch: Text(w.IfMatch), Traceparent: Text(w.Traceparent), ID: Text(w.MsgID),
+	}
+	switch {
+	case w.KeepClock && w.Clock != nil:
+		return m, output.Usagef("--keep-clock and --clock contradict each other: leave one out")
+	case w.KeepClock:
+		m.Clock = wire.ClockKeep
+	case w.Clock != nil:
+		m.Clock = w.Clock.UTC().Format(time.RFC3339Nano)
+	}
+	return m, nil
 }
 
 // Body is the argument with what a command writes.
 type Body struct {
-	JSON string `arg:"" optional:"" name:"json" default:"-" help:"JSON object. @FILE reads it from a file; - or no argument reads it from standard input."`
+	JSON string `arg:"" optional:"" name:"json" default:"-"`
 }
 
 func (b Body) read(ctx context.Context, streams output.Streams) ([]byte, error) {
@@ -58,18 +75,42 @@ func readAll(ctx context.Context, r io.Reader) (data []byte, err error) {
 	}
 }
 
-// Document is a whole document, with an optional TTL.
-type Document struct {
+// documentWrite is the commands that write a document: put, create, replace and patch.
+type documentWrite struct {
+	Target
 	Body
-	TTL TTL `name:"ttl" placeholder:"TIME" help:"Put this ttl into the document: seconds, or a duration such as 90s, 12h or 7d (-1: it never expires)."`
+	TTL      TTL         `name:"ttl" placeholder:"TIME"`
+	NotAfter *Deadline   `placeholder:"TIME"`
+	To       *TargetName `name:"target" placeholder:"TARGET"`
+	Writing
+	Connection
 }
 
-func (d Document) read(ctx context.Context, streams output.Streams) ([]byte, error) {
-	body, err := d.Body.read(ctx, streams)
-	if err != nil || d.TTL == 0 {
-		return body, err
+// Run runs the command.
+func (c *documentWrite) Run(ctx context.Context, parsed *kong.Context, streams output.Streams) error {
+	if err := c.Check(); err != nil {
+		return err
 	}
-	return insertTTL(body, d.TTL)
+	m, err := c.message()
+	if err != nil {
+		return err
+	}
+	m.NotAfter, m.Target = c.NotAfter.text(), Text(c.To)
+	if m.Body, err = c.read(ctx, streams); err == nil && c.TTL != 0 {
+		m.Body, err = insertTTL(m.Body, c.TTL)
+	}
+	if err != nil {
+		return err
+	}
+	return write(ctx, &c.Connection, streams, opOf(parsed), c.Target, m)
+}
+
+// opOf is the operation of the command.
+func opOf(parsed *kong.Context) wire.Op {
+	if name := parsed.Selected().Name; name != "put" {
+		return wire.Op(name)
+	}
+	return wire.Upsert
 }
 
 // insertTTL puts a ttl at the beginning of an object, and changes nothing else in it.
@@ -89,188 +130,24 @@ func insertTTL(body []byte, n TTL) ([]byte, error) {
 	return append(fmt.Appendf(nil, `{"ttl":%d%s`, n, separator), body[1:]...), nil
 }
 
-// Deadlined is the flag of writes that may have an absolute deadline.
-type Deadlined struct {
-	ExpiresAt *Deadline `placeholder:"TIME" help:"Expire then, whatever the ttl: an instant such as 2030-01-31T18:00:00Z, 18:00 today or tomorrow, or a duration from now such as 90s or 7d."`
-}
-
-// Limited is the flag of writes that may limit a ttl.
-type Limited struct {
-	NotAfter *Deadline `placeholder:"TIME" help:"Expire then at the latest, however long the ttl of the document is renewed: an instant or a duration, as of --expires-at."`
-}
-
-// Begun is the flags of writes that may say where the clock of the document begins.
-type Begun struct {
-	Deadlined
-	Clock *Instant `placeholder:"TIME" help:"Let the time to live count from then, in place of now: an instant that is not to come, or how long ago, such as 90s or 7d. A document that is over by then expires at once."`
-}
-
-// begin is the instant as lapse reads it, empty if the user gave none.
-func (b Begun) begin() string {
-	if b.Clock == nil {
-		return ""
-	}
-	return b.Clock.UTC().Format(time.RFC3339Nano)
-}
-
-// Clocked is the flags of writes that may keep the clock of the document.
-type Clocked struct {
-	Begun
-	KeepClock bool `help:"Let the time to live go on counting from where it began."`
-}
-
-// Targeted is the flag of writes that may make the document a message.
-type Targeted struct {
-	To *TargetName `name:"target" placeholder:"TARGET" help:"Deliver the document to lapse.due.TARGET when it expires, in place of an expiry event, such as mail.send."`
-}
-
-// clock is all flags of the clock of a document, and of what its expiry delivers.
-type clock struct {
-	Clocked
-	Limited
-	Targeted
-}
-
-// Put creates or replaces a document.
-type Put struct {
-	Target
-	Document
-	Limited
-	Targeted
-	Clocked
-	Writing
-	Connection
-}
-
-// Run runs the command.
-func (c *Put) Run(ctx context.Context, streams output.Streams) error {
-	return write(ctx, &c.Connection, streams, wire.Upsert, c.Target, c.Document, c.Writing, clock{c.Clocked, c.Limited, c.Targeted})
-}
-
-// Create creates a document that does not exist.
-type Create struct {
-	Target
-	Document
-	Limited
-	Targeted
-	Begun
-	Writing
-	Connection
-}
-
-// Run runs the command.
-func (c *Create) Run(ctx context.Context, streams output.Streams) error {
-	return write(ctx, &c.Connection, streams, wire.Create, c.Target, c.Document, c.Writing, clock{Clocked{Begun: c.Begun}, c.Limited, c.Targeted})
-}
-
-// Replace replaces a document that exists.
-type Replace struct {
-	Target
-	Document
-	Limited
-	Targeted
-	Clocked
-	Writing
-	Connection
-}
-
-// Run runs the command.
-func (c *Replace) Run(ctx context.Context, streams output.Streams) error {
-	return write(ctx, &c.Connection, streams, wire.Replace, c.Target, c.Document, c.Writing, clock{c.Clocked, c.Limited, c.Targeted})
-}
-
-// Patch changes members of a document.
-type Patch struct {
-	Target
-	Body
-	Clocked
-	Writing
-	Connection
-}
-
-// Run runs the command.
-func (c *Patch) Run(ctx context.Context, streams output.Streams) error {
-	return write(ctx, &c.Connection, streams, wire.Patch, c.Target, c.Body, c.Writing, clock{Clocked: c.Clocked})
-}
-
-// Touch renews a document's time to live.
-type Touch struct {
-	Targets
-	Begun
-	Writing
-	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (Touch) Help() string { return manyHelp }
-
-// Run runs the command.
-func (c *Touch) Run(ctx context.Context, streams output.Streams) error {
-	if several, err := c.several(c.Writing); err != nil || several {
-		if err != nil {
-			return err
-		}
-		return writeMany(ctx, &c.Connection, streams, wire.Touch, c.Targets, "touched", c.Writing, c.Begun)
-	}
-	return write(ctx, &c.Connection, streams, wire.Touch, c.one(), noBody{}, c.Writing, clock{Clocked: Clocked{Begun: c.Begun}})
-}
-
-// Delete removes a document.
-type Delete struct {
-	Targets
-	Writing
-	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (Delete) Help() string { return manyHelp }
-
-// Run runs the command.
-func (c *Delete) Run(ctx context.Context, streams output.Streams) error {
-	if several, err := c.several(c.Writing); err != nil || several {
-		if err != nil {
-			return err
-		}
-		return writeMany(ctx, &c.Connection, streams, wire.Delete, c.Targets, "deleted", c.Writing, Begun{})
-	}
-	return write(ctx, &c.Connection, streams, wire.Delete, c.one(), noBody{}, c.Writing, clock{})
-}
-
-// bodySource is where a write takes its body from.
-type bodySource interface {
-	read(context.Context, output.Streams) ([]byte, error)
-}
-
-// noBody is the source of a write without a body.
-type noBody struct{}
-
-func (noBody) read(context.Context, output.Streams) ([]byte, error) { return nil, nil }
-
 // write publishes a write and prints its outcome.
-func write(ctx context.Context, c *Connection, streams output.Streams, op wire.Op, t Target, body bodySource, w Writing, asked clock) error {
-	if err := t.Check(); err != nil {
-		return err
-	}
-	if asked.KeepClock && asked.Clock != nil {
-		return output.Usagef("--keep-clock and --clock contradict each other: leave one out")
-	}
-	data, err := body.read(ctx, streams)
+func write(
+	ctx context.Context, c *Connection, streams output.Streams, op wire.Op, t Target, m client.Message,
+) error {
+	conn, prefix, err := c.Connect(streams)
 	if err != nil {
 		return err
 	}
-	return publish(ctx, c, streams, func(prefix wire.Prefix) client.Message {
-		m := client.Message{
-			Subject: prefix.Write(op, t.Collection, t.ID), Body: data,
-			IfMatch: Text(w.IfMatch), ID: Text(w.MsgID), Traceparent: Text(w.Traceparent),
-		}
-		m.ExpiresAt, m.NotAfter, m.Target = asked.ExpiresAt.text(), asked.NotAfter.text(), Text(asked.To)
-		if m.Clock = asked.begin(); asked.KeepClock {
-			m.Clock = wire.ClockKeep
-		}
-		return m
-	}, t.String(), func(o wire.Outcome) string { return describeWrite(op, t, o) })
+	defer conn.Close()
+	m.Subject = prefix.Write(op, t.Collection, t.ID)
+	result, err := conn.Write(ctx, m)
+	if err != nil {
+		return fmt.Errorf("%s: %w", t, err)
+	}
+	return report(c, streams, result, t.String(), func(o wire.Outcome) string { return describeWrite(op, t, o) })
 }
 
+// describeWrite says what a write has done.
 func describeWrite(op wire.Op, t Target, o wire.Outcome) string {
 	if op == wire.Delete {
 		return "deleted " + t.String()
@@ -283,4 +160,83 @@ func describeWrite(op wire.Op, t Target, o wire.Outcome) string {
 		done = "replaced"
 	}
 	return fmt.Sprintf("%s %s etag=%s expires=%s", done, t, o.Etag, output.Expires(o.ExpiresAt))
+}
+
+// Schedule creates a message.
+type Schedule struct {
+	To TargetName `arg:"" name:"target"`
+	Body
+	At          *Deadline `xor:"when" required:"" placeholder:"TIME"`
+	In          *Period   `xor:"when" required:"" placeholder:"TIME"`
+	Collection  *string   `placeholder:"NAME"`
+	ID          *string   `name:"id" placeholder:"TEXT"`
+	Traceparent *Header   `placeholder:"TRACE"`
+	MsgID       *Header   `name:"msg-id" placeholder:"ID"`
+	Connection
+}
+
+// Run runs the command.
+func (c *Schedule) Run(ctx context.Context, streams output.Streams) error {
+	target := string(c.To)
+	collection, _, _ := strings.Cut(target, ".")
+	if c.Collection != nil {
+		collection = *c.Collection
+	}
+	if c.ID == nil && c.MsgID != nil {
+		return output.Usagef("--msg-id %s needs an --id: with a random id each message is another one", *c.MsgID)
+	}
+	doc := Target{Collection: collection, ID: rand.Text()}
+	if c.ID != nil {
+		doc.ID = *c.ID
+	}
+	if err := doc.Check(); err != nil {
+		return err
+	}
+	at := c.At
+	if c.In != nil {
+		if *c.In <= 0 {
+			return output.Usagef("--in %s is not valid: use a duration over 0 such as 90s, 10m or 7d", time.Duration(*c.In))
+		}
+		at = &Deadline{time.Now().Add(time.Duration(*c.In))}
+	}
+	body, err := c.Body.read(ctx, streams)
+	if err != nil {
+		return err
+	}
+	conn, prefix, err := c.Connect(streams)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	result, err := conn.Write(ctx, client.Message{
+		Subject: prefix.Write(wire.Create, doc.Collection, doc.ID), Body: body, Target: target, ExpiresAt: at.text(),
+		ID: Text(c.MsgID), Traceparent: Text(c.Traceparent),
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", doc, err)
+	}
+	if result.Raw != nil {
+		// strings cannot fail
+		named, _ := json.Marshal(map[string]string{"collection": doc.Collection, "id": doc.ID, "target": target})
+		result.Raw = append(append(named[:len(named)-1], ','), bytes.TrimPrefix(result.Raw, []byte("{"))...)
+	}
+	return report(&c.Connection, streams, result, doc.String(), func(o wire.Outcome) string {
+		return fmt.Sprintf("scheduled %s etag=%s target=%s due=%s%s", doc, o.Etag, target, output.Expires(o.ExpiresAt),
+			day(o.ExpiresAt, time.Now()))
+	})
+}
+
+// day says, of an instant of today or tomorrow, which of them it is here; "" of others.
+func day(at *wire.Time, now time.Time) string {
+	if at == nil {
+		return ""
+	}
+	here := time.UnixMilli(int64(*at)).In(now.Location())
+	name := map[string]string{
+		now.Format(time.DateOnly): "today", now.AddDate(0, 0, 1).Format(time.DateOnly): "tomorrow",
+	}[here.Format(time.DateOnly)]
+	if name == "" {
+		return ""
+	}
+	return " (" + name + " at " + here.Format(time.TimeOnly) + ")"
 }

@@ -6,8 +6,14 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // FuzzReader: the lines are those of bytes.Split, whatever pieces they come in, and one that is
@@ -54,7 +60,8 @@ func FuzzReader(f *testing.F) {
 
 // FuzzDocumentID: an id is the last member "id" of an object, and nothing else.
 func FuzzDocumentID(f *testing.F) {
-	for _, seed := range []string{`{"id":"1"}`, `{"ID":"1"}`, `{"id":1}`, `{"id":null}`, `[]`, `null`, `{`, `{"id":"\u00e9"}`, `{"id":"1","id":"2"}`} {
+	for _, seed := range []string{`{"id":"1"}`, `{"ID":"1"}`, `{"id":1}`, `{"id":null}`, `[]`, `null`, `{`,
+		`{"id":"\u00e9"}`, `{"id":"1","id":"2"}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
@@ -67,4 +74,92 @@ func FuzzDocumentID(f *testing.F) {
 			t.Errorf("%q has the id %q", line, id)
 		}
 	})
+}
+
+// TestAppendIsParsed: an import reads what an export has written, to the byte.
+//
+// Goes red if a document changes or loses what belongs to it, if a line has a line break, or if a document that looks
+// like a line of an export is taken for one.
+func TestAppendIsParsed(t *testing.T) {
+	instant := rapid.Custom(func(t *rapid.T) *wire.Time {
+		if rapid.Bool().Draw(t, "none") {
+			return nil
+		}
+		return new(wire.Time(rapid.Int64Range(1, 4_000_000_000_000).Draw(t, "instant")))
+	})
+	document := rapid.SampledFrom([]string{`{}`, ` { } `, "{\n \"a\": 1.0e2\r\n}\n", `{"lapse":1,"id":"x"}`,
+		`{"n":[1, 2],"x":"<&> \u00e9 \ud800  "}`, `{"$lapse":{"target":"a"}}`, "\t{\"ttl\":5}"})
+	id := rapid.StringN(1, 60, wire.MaxID).Filter(func(id string) bool { return wire.CheckID(id) == nil })
+	rapid.Check(t, func(t *rapid.T) {
+		doc := wire.Document{
+			ID: id.Draw(t, "id"), Ts: 5, Clock: wire.Time(rapid.Int64Range(0, 9).Draw(t, "clock")),
+			Created: wire.Time(rapid.Int64Range(0, 2).Draw(t, "created")), Deadline: instant.Draw(t, "deadline"),
+			NotAfter: instant.Draw(t, "notAfter"), Target: rapid.SampledFrom([]string{"", "mail", "a.b"}).Draw(t, "target"),
+			Traceparent: rapid.SampledFrom([]string{"", "00-1-2-01"}).Draw(t, "trace"),
+			Document:    []byte(document.Draw(t, "document")),
+		}
+		line, err := Append(nil, doc)
+		if err != nil || strings.ContainsAny(string(line), "\r\n") || !IsExported(line) || Envelope(line) != "" {
+			t.Fatalf("%q: %v", line, err)
+		}
+		text := func(at *wire.Time) string {
+			if at == nil {
+				return ""
+			}
+			return at.String()
+		}
+		want := Record{ID: doc.ID, Document: doc.Document, Clock: doc.Clock.String(), Deadline: text(doc.Deadline),
+			NotAfter: text(doc.NotAfter), Target: doc.Target, Traceparent: doc.Traceparent, Whole: true}
+		if doc.Created != 0 {
+			want.Created = doc.Created.String()
+		}
+		if doc.Clock == 0 {
+			want.Clock = doc.Ts.String()
+		}
+		got, err := Parse(line)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Fatalf("%s: %v (-want +got):\n%s", line, err, diff)
+		}
+	})
+}
+
+// TestParse: what lines are, beside those of an export.
+func TestParse(t *testing.T) {
+	for line, want := range map[string]Record{
+		` {"id":"a", "n":1} `:    {ID: "a", Document: []byte(` {"id":"a", "n":1} `)},
+		`{"lapse":"1","id":"a"}`: {ID: "a", Document: []byte(`{"lapse":"1","id":"a"}`)},
+		`{"id":"a","lapse":1}`:   {ID: "a", Document: []byte(`{"id":"a","lapse":1}`)},
+		`{"$lapse":1,"id":"a"}`:  {ID: "a", Document: []byte(`{"$lapse":1,"id":"a"}`)},
+		`{"$lapse":{"id":"a","target":"mail","expiresAt":"2026-01-31T12:00:05.123Z"},"to":"<"}`: {ID: "a", Target: "mail",
+			Deadline: "2026-01-31T12:00:05.123Z", Document: []byte(`{"to":"<"}`)},
+		`{"$lapse":{"id":"a"},"$lapse":{"target":"x"}}`: {ID: "a",
+			Document: []byte(`{"$lapse":{"target":"x"}}`)},
+		`{ "lapse" : 1, "id":"a", "document": {"b": 1}}`: {ID: "a",
+			Document: []byte(`{"b": 1}`), Whole: true},
+	} {
+		got, err := Parse([]byte(line))
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", line, err, diff)
+		}
+	}
+	for line, want := range map[string]string{
+		`{"lapse":2,"id":"a","document":{}}`:                   "version 2",
+		`{"lapse":1,"id":"a"}`:                                 "has no document",
+		`{"lapse":1,"id":"a","document":{},"text":"{}"}`:       "either document or text",
+		`{"lapse":1,"id":"a","document":{},"more":1}`:          `unknown field "more"`,
+		`{"lapse":1,"id":"","document":{}}`:                    "1 to 255",
+		`{"lapse":1,"id":"a","document":{}} x`:                 "more behind",
+		`{"lapse":1,"id":"a","document":{},"clock":"now"}`:     "begins as one of an export",
+		`{"$lapse":{"ttl":5}}`:                                 `unknown field "ttl"`,
+		`{"$lapse":{"id":7}}`:                                  "is not valid",
+		`{"$lapse":{"id":"` + strings.Repeat("x", 256) + `"}}`: "256 bytes",
+		`{"n":1}`: "has no id", `{"id":1}`: "is not a string", `[]`: "not a JSON object",
+	} {
+		if r, err := Parse([]byte(line)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %+v, %v; want %s", line, r, err, want)
+		}
+	}
+	if r, err := (Shape{AsIs: true}).Record([]byte(`{"lapse":1,"id":"a"}`)); err != nil || r.Whole {
+		t.Errorf("as it is: %+v, %v", r, err)
+	}
 }

@@ -59,6 +59,11 @@ type StatusError struct {
 
 func (e *StatusError) Error() string { return e.Text }
 
+// Statusf makes an error with a status.
+func Statusf(status int, format string, args ...any) error {
+	return &StatusError{Status: status, Text: fmt.Sprintf(format, args...)}
+}
+
 // printedError is an error of a command whose standard output is already complete.
 type printedError struct{ error }
 

@@ -27,7 +27,8 @@ type Progress struct {
 // StartProgress starts to show the progress on standard error, if that is a terminal or the user
 // wants it.
 func StartProgress(streams Streams, wanted bool, every time.Duration, shown func() string) *Progress {
-	p := &Progress{w: streams.Err, terminal: streams.ErrIsTerminal(), shown: shown, stop: make(chan struct{}), stopped: make(chan struct{})}
+	p := &Progress{w: streams.Err, terminal: streams.ErrIsTerminal(), shown: shown, stop: make(chan struct{}),
+		stopped: make(chan struct{})}
 	if p.terminal {
 		every = min(every, 200*time.Millisecond)
 	}
@@ -64,7 +65,8 @@ func (p *Progress) show() {
 	defer p.mu.Unlock()
 	if p.terminal {
 		text := []rune(p.shown())
-		_, _ = fmt.Fprint(p.w, command(p.w, clearLine)+string(text[:min(len(text), width(p.w)-1)])) // a line that wraps would stay
+		// a line that wraps would stay
+		_, _ = fmt.Fprint(p.w, command(p.w, clearLine)+string(text[:min(len(text), width(p.w)-1)]))
 		p.open = true
 		return
 	}
@@ -101,7 +103,8 @@ func Bar(what string, before, done, whole, parts int64, elapsed time.Duration) s
 		share = min(1, float64(done)/float64(whole))
 	}
 	full := int(share * width)
-	line := fmt.Sprintf("%s [%s%s] %3d%%", what, strings.Repeat("=", full), strings.Repeat(" ", width-full), int(share*100))
+	line := fmt.Sprintf("%s [%s%s] %3d%%", what, strings.Repeat("=", full), strings.Repeat(" ", width-full),
+		int(share*100))
 	line += fmt.Sprintf("  %s", Grouped(parts))
 	if seconds := elapsed.Seconds(); seconds > 0 && done > before {
 		left := time.Duration(float64(max(0, whole-done)) / float64(done-before) * float64(elapsed))

@@ -1,4 +1,4 @@
-package demo
+package cli
 
 import (
 	"bufio"
@@ -20,6 +20,7 @@ import (
 	"github.com/seed18712806/lapse/integration/harness"
 )
 
+// TestMain finds goroutines that a test has left behind.
 func TestMain(m *testing.M) { harness.Main(m) }
 
 // TestFreeAddress: an address is used if nobody else listens there.
@@ -56,14 +57,15 @@ func (s *said) String() string {
 	return s.text.String()
 }
 
-// run runs a demo until the test ends, and returns the address of its console.
-func run(t *testing.T) string {
+// runDemo runs a demo until the test ends, and returns the address of its console.
+func runDemo(t *testing.T) string {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	var out, errs said
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Run(ctx, Options{Version: "0.0.0", HTTPListen: "127.0.0.1:0", Rate: 100}, output.Streams{Out: &out, Err: &errs})
+		command := demoCommand{Listen: "127.0.0.1:0", Rate: 100}
+		ended <- command.Run(ctx, output.Streams{Out: &out, Err: &errs})
 	}()
 	t.Cleanup(func() {
 		stop()
@@ -86,9 +88,9 @@ func run(t *testing.T) string {
 	return base
 }
 
-// fetch sends a GET, and returns the body. The answer must be 200, or 404 for a document that has
+// fetchPage sends a GET, and returns the body. The answer must be 200, or 404 for a document that has
 // expired since its link was written.
-func fetch(t *testing.T, address string) (page string) {
+func fetchPage(t *testing.T, address string) (page string) {
 	t.Helper()
 	resp, err := http.Get(address)
 	if err != nil {
@@ -127,16 +129,17 @@ func firstOf(t *testing.T, address string) (data string) {
 	return ""
 }
 
+// link is a link in a page.
 var link = regexp.MustCompile(`(?:href|src|data-stream)="([^"#]+)`)
 
-// TestEveryPage follows every link of the console of a demo, a few of each kind, and the API's
+// TestDemo follows every link of the console of a demo, a few of each kind, and the API's
 // description and streams: all of them work, and what expires shows there.
-func TestEveryPage(t *testing.T) {
-	base := run(t)
+func TestDemo(t *testing.T) {
+	base := runDemo(t)
 	defer http.DefaultClient.CloseIdleConnections()
-	fetch(t, base+"/readyz")
-	fetch(t, base+"/openapi.json")
-	if text := fetch(t, base+"/v1/collections"); !strings.Contains(text, `"readings"`) {
+	fetchPage(t, base+"/readyz")
+	fetchPage(t, base+"/openapi.json")
+	if text := fetchPage(t, base+"/v1/collections"); !strings.Contains(text, `"readings"`) {
 		t.Errorf("the API lists %s", text)
 	}
 	if data := firstOf(t, base+"/v1/events?since=1h"); !strings.Contains(data, `"expiredAt"`) {
@@ -158,7 +161,7 @@ func TestEveryPage(t *testing.T) {
 			}
 			continue
 		}
-		for _, m := range link.FindAllStringSubmatch(fetch(t, base+at), -1) {
+		for _, m := range link.FindAllStringSubmatch(fetchPage(t, base+at), -1) {
 			to, err := url.Parse(html.UnescapeString(m[1]))
 			if err != nil || to.Host != "" {
 				t.Errorf("%s has the link %q", at, m[1])
@@ -174,8 +177,10 @@ func TestEveryPage(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"/", "/console/live", "/console/live/stream", "/console/live/messages/*", "/console/system", "/console/collections/readings",
-		"/console/collections/readings/configure", "/console/collections/readings/new", "/console/collections/readings/documents/*",
+		"/", "/console/live", "/console/live/stream", "/console/live/messages/*", "/console/system",
+		"/console/collections/readings",
+		"/console/collections/readings/configure", "/console/collections/readings/new",
+		"/console/collections/readings/documents/*",
 	} {
 		if want != "/" && kinds[want] == 0 {
 			t.Errorf("no link leads to %s: %s", want, fmt.Sprint(kinds))

@@ -9,8 +9,8 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// What lapse does not tell a user is no error: an empty result is then the answer, and there is no
-// nearest name.
+// TestNoCollectionIsSaidOnlyIfItIsKnown: what lapse does not tell a user is no error: an empty result is then the
+// answer, and there is no nearest name.
 func TestNoCollectionIsSaidOnlyIfItIsKnown(t *testing.T) {
 	s := newService(t)
 	refuses := func(m *nats.Msg) {

@@ -20,24 +20,10 @@ import (
 // Promote makes the region of a server the first.
 type Promote struct {
 	Connection
-	From   string `placeholder:"REGION" help:"Let the first region hand over, so that nothing is lost: its JetStream domain, or the URL of one of its NATS servers."`
-	DryRun bool   `help:"Only say what would be done, or why not."`
-	Force  bool   `help:"Promote in spite of the reasons against it of which the command says so, such as a first region that answers: what that has not sent yet is given up."`
-	Undo   bool   `help:"Take a promotion back that has begun: until it has changed the first stream here."`
-}
-
-// Help implements [kong.HelpProvider].
-func (Promote) Help() string {
-	return `The region of --server follows another one (lapse serve --follow). With --from the other region
-stops taking writes, this one waits until it has all of them, and goes on: nothing is lost. Without
---from the first region must be lost or stopped: what it had acknowledged and not sent yet is lost, and the
-command says from which message on. The processes of lapse here go on by themselves as those of
-the first region. The other region refuses to be that when it comes back.
-
-The command first finds out whether all of it may and can be done, and changes nothing if not; with
---dry-run it stops there, and prints the steps. If it fails later, run it again: it goes on where it
-was. Or run it with --undo, until it has changed the first stream here: then this region follows
-again, and the other one goes on.`
+	From   string `placeholder:"REGION"`
+	DryRun bool
+	Force  bool
+	Undo   bool
 }
 
 // Run runs the command.
@@ -56,11 +42,8 @@ func (c *Promote) Run(ctx context.Context, streams output.Streams) error {
 		if err := processor.UndoPromotion(ctx, conn.Conn(), prefix); err != nil {
 			return err
 		}
-		if c.JSON() {
-			return output.PrintJSON(streams.Out, map[string]any{"undone": true})
-		}
-		_, err = fmt.Fprintln(streams.Out, "the promotion is undone: this region follows the other one")
-		return err
+		return c.print(streams, map[string]bool{"undone": true},
+			"the promotion is undone: this region follows the other one")
 	}
 	if c.From != "" {
 		_, login, _, err := c.where()
@@ -105,7 +88,8 @@ func (c *Promote) Run(ctx context.Context, streams output.Streams) error {
 		return output.PrintJSON(streams.Out, done)
 	}
 	for _, l := range done.Logs {
-		text := fmt.Sprintf("%s has everything up to message %d, stored at %s", l.Stream, l.Last, l.Stamp.UTC().Format(time.RFC3339Nano))
+		text := fmt.Sprintf("%s has everything up to message %d, stored at %s", l.Stream, l.Last,
+			l.Stamp.UTC().Format(time.RFC3339Nano))
 		if c.From == "" {
 			text += "; writes that the other region has acknowledged behind it are lost"
 		}
@@ -113,7 +97,8 @@ func (c *Promote) Run(ctx context.Context, streams output.Streams) error {
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(streams.Out, "promoted in %s: the region in the JetStream domain %q is the first\n", time.Since(began).Round(time.Millisecond), done.Domain)
+	_, err = fmt.Fprintf(streams.Out, "promoted in %s: the region in the JetStream domain %q is the first\n",
+		time.Since(began).Round(time.Millisecond), done.Domain)
 	return err
 }
 
@@ -175,4 +160,87 @@ func who() string {
 		name += "@" + host
 	}
 	return name
+}
+
+// Demote makes a region ready to follow another one.
+type Demote struct {
+	Connection
+	First string `placeholder:"DOMAIN"`
+	Save  string `placeholder:"FILE"`
+}
+
+// Run runs the command.
+func (c *Demote) Run(ctx context.Context, streams output.Streams) error {
+	conn, prefix, err := c.Connect(streams)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	state, err := conn.Status(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range state.Members {
+		if m.SeenAgo < goneAfter.Seconds() {
+			return fmt.Errorf("the process %s of lapse runs here, and was seen %s ago: stop it first, and wait %s",
+				output.Name(m.Name), output.Seconds(m.SeenAgo), goneAfter)
+		}
+	}
+	var save func() (io.WriteCloser, error)
+	if c.Save != "" {
+		save = func() (io.WriteCloser, error) {
+			f, err := os.OpenFile(c.Save, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+			if err != nil {
+				return nil, fmt.Errorf("--save: %w", err)
+			}
+			return synced{f}, nil
+		}
+	}
+	n, err := processor.Demote(ctx, conn.Conn(), prefix, c.First, save)
+	if err != nil {
+		return err
+	}
+	text := "removed the streams; the first region has everything that was in the log here"
+	if n > 0 {
+		text = fmt.Sprintf("removed the streams; %d messages that the first region does not have are in %s", n, c.Save)
+	}
+	return c.print(streams, map[string]any{"saved": n}, "%s", text)
+}
+
+// goneAfter is since when a process that runs must have been seen.
+const goneAfter = 10 * time.Second
+
+// synced is a file that is on the disk when it is closed.
+type synced struct{ *os.File }
+
+func (s synced) Close() error {
+	err := s.Sync()
+	if closeErr := s.File.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}
+
+// ForgetFollower makes a region forget one that has followed it.
+type ForgetFollower struct {
+	Connection
+	Region string `arg:""`
+}
+
+// Run runs the command.
+func (c *ForgetFollower) Run(ctx context.Context, streams output.Streams) error {
+	conn, prefix, err := c.Connect(streams)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	known, err := processor.ForgetFollower(ctx, conn.Conn(), prefix, c.Region)
+	if err != nil {
+		return err
+	}
+	text := fmt.Sprintf("forgot the region %q", c.Region)
+	if !known {
+		text = fmt.Sprintf("no region %q is remembered", c.Region)
+	}
+	return c.print(streams, map[string]bool{"forgotten": known}, "%s", text)
 }

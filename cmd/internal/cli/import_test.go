@@ -20,7 +20,8 @@ func TestLines(t *testing.T) {
 		"a\nb\r\n\n c \nd":             {"1 a", "2 b", "4 c", "5 d"},
 		"\xef\xbb\xbf{}\n\xef\xbb\xbf": {"1 {}", "2 \xef\xbb\xbf"},
 		"1234567890\r\n12345678901\n1": {"1 1234567890", "2 the line has 11 bytes: use at most 10", "3 1"},
-		long + "\nb\n" + long:          {"1 the line has 200000 bytes: use at most 10", "2 b", "3 the line has 200000 bytes: use at most 10"},
+		long + "\nb\n" + long: {"1 the line has 200000 bytes: use at most 10", "2 b",
+			"3 the line has 200000 bytes: use at most 10"},
 	} {
 		var got []string
 		for l := range lines(t.Context(), strings.NewReader(in), longest) {

@@ -103,8 +103,8 @@ func TestManySelections(t *testing.T) {
 			t.Errorf("%s: %v", args, err)
 			continue
 		}
-		c := command.(*Delete)
-		several, err := c.several(c.Writing)
+		c := command.(*selectedWrite)
+		several, err := c.several()
 		if err == nil && several {
 			_, err = c.pager()
 		}
@@ -137,7 +137,8 @@ func TestIndexes(t *testing.T) {
 		}
 	}
 	for _, args := range []string{"--index seat/row", "--index=", "--index a..b"} {
-		if _, err := parsed(t, append([]string{"config", "orders"}, strings.Fields(args)...)...); err == nil || strings.HasSuffix(err.Error(), ".") {
+		if _, err := parsed(t, append([]string{"config", "orders"}, strings.Fields(args)...)...); err == nil ||
+			strings.HasSuffix(err.Error(), ".") {
 			t.Errorf("%s: %v", args, err)
 		}
 	}

@@ -26,10 +26,10 @@ func TestOpenFiles(t *testing.T) {
 	var c serveCommand
 	c.TokenFile = file("tokens", "secret", 0o644)
 	c.Key = file("key", "secret", 0o600)
-	c.NATSToken = file("token", "secret", 0o440) // as Kubernetes mounts it
+	c.Token = file("token", "secret", 0o440) // as Kubernetes mounts it
 	c.NATSLogin.PasswordFile = file("nats", "secret", 0o604)
 	c.RedisLogin.PasswordFile = file("redis", "secret", 0o444)
-	c.RedisLogin.SentinelFile = file("empty", "", 0o644)
+	c.RedisLogin.SentinelPasswordFile = file("empty", "", 0o644)
 	var log bytes.Buffer
 	c.warnOfOpenFiles(slog.New(slog.NewTextHandler(&log, nil)))
 	for _, flag := range []string{"--http-token-file", "--nats-password-file", "--redis-password-file"} {

@@ -13,16 +13,9 @@ import (
 
 // Pause pauses collections.
 type Pause struct {
-	Collection string `arg:"" optional:"" help:"Collection to pause."`
-	All        bool   `help:"Pause every collection that is configured."`
+	Collection string `arg:"" optional:""`
+	All        bool
 	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (Pause) Help() string {
-	return `What expires in a paused collection is hidden from readers, as ever, but it is not removed, and
-no event, message or warning is published for it. lapse resume publishes the events and messages, each once, with
-its deadline. What had expired before the pause still gets its event.`
 }
 
 // Run runs the command.
@@ -32,16 +25,10 @@ func (c *Pause) Run(ctx context.Context, streams output.Streams) error {
 
 // Resume resumes collections.
 type Resume struct {
-	Collection string `arg:"" optional:"" help:"Collection to resume."`
-	All        bool   `help:"Resume every collection that is paused."`
+	Collection string `arg:"" optional:""`
+	All        bool
 	Asking
 	Connection
-}
-
-// Help implements [kong.HelpProvider].
-func (Resume) Help() string {
-	return `lapse publishes the events and messages that were held back since the pause, and removes their
-documents. On a terminal it asks first if there are any; lapse count tells how many have expired.`
 }
 
 // Run runs the command.
@@ -50,7 +37,9 @@ func (c *Resume) Run(ctx context.Context, streams output.Streams) error {
 }
 
 // setPaused pauses or resumes a collection, or all of them.
-func setPaused(ctx context.Context, c *Connection, streams output.Streams, collection string, all, paused bool, a Asking) error {
+func setPaused(
+	ctx context.Context, c *Connection, streams output.Streams, collection string, all, paused bool, a Asking,
+) error {
 	switch {
 	case all == (collection != ""):
 		return output.Usagef("name one collection, or use --all for every one")
@@ -86,7 +75,8 @@ func setPaused(ctx context.Context, c *Connection, streams output.Streams, colle
 }
 
 // setPausedOf pauses or resumes a collection.
-func setPausedOf(ctx context.Context, conn *client.Client, c *Connection, streams output.Streams, prefix wire.Prefix, name string, paused bool, a Asking) error {
+func setPausedOf(ctx context.Context, conn *client.Client, c *Connection, streams output.Streams, prefix wire.Prefix,
+	name string, paused bool, a Asking) error {
 	config, err := conn.Config(ctx, name)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -95,17 +85,13 @@ func setPausedOf(ctx context.Context, conn *client.Client, c *Connection, stream
 		if err := checkExists(ctx, conn, name); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		text := name + ": the collection is not configured, so nothing expires in it: configure it first (lapse config " + name + " --default-ttl -1)"
-		return &output.StatusError{Status: wire.StatusNotFound, Text: text}
+		return output.Statusf(wire.StatusNotFound, "%s: the collection is not configured, so nothing expires in it: "+
+			"configure it first (lapse config %s --default-ttl -1)", name, name)
 	}
 	done := map[bool]string{true: "paused ", false: "resumed "}[paused] + name
 	if config.Paused == paused {
 		done = name + map[bool]string{true: " is paused already", false: " is not paused"}[paused]
-		if c.JSON() {
-			return output.PrintJSON(streams.Out, wire.Outcome{Status: wire.StatusOK, Etag: config.Etag})
-		}
-		_, err := fmt.Fprintln(streams.Out, done)
-		return err
+		return c.print(streams, wire.Outcome{Status: wire.StatusOK, Etag: config.Etag}, "%s", done)
 	}
 	if !paused {
 		err := a.ask(ctx, streams, func() (string, error) {
@@ -113,8 +99,8 @@ func setPausedOf(ctx context.Context, conn *client.Client, c *Connection, stream
 			if err != nil || count.Expired == 0 {
 				return "", err
 			}
-			return fmt.Sprintf("This publishes the events of %s of %s that expired while it was paused, and removes them. Resume it?",
-				output.Documents(count.Expired), name), nil
+			return fmt.Sprintf("This publishes the events of %s of %s that expired while it was paused, and removes them. "+
+				"Resume it?", output.Documents(count.Expired), name), nil
 		})
 		if err != nil {
 			return err
@@ -131,14 +117,16 @@ func setPausedOf(ctx context.Context, conn *client.Client, c *Connection, stream
 }
 
 // reconfigure changes a configuration that was read. If somebody has changed it in between, it reads it again.
-func reconfigure(ctx context.Context, conn *client.Client, prefix wire.Prefix, name string, config wire.Config, change func(wire.Config) wire.Config) (client.Result, error) {
+func reconfigure(ctx context.Context, conn *client.Client, prefix wire.Prefix, name string, config wire.Config,
+	change func(wire.Config) wire.Config) (client.Result, error) {
 	const attempts = 5
 	for attempt := 1; ; attempt++ {
 		body, err := json.Marshal(change(config.Published()))
 		if err != nil {
 			return client.Result{}, err
 		}
-		result, err := conn.Write(ctx, client.Message{Subject: prefix.Config(name), Body: body, IfMatch: config.Etag.String()})
+		result, err := conn.Write(ctx, client.Message{Subject: prefix.Config(name), Body: body,
+			IfMatch: config.Etag.String()})
 		if err != nil || result.Outcome.Status != wire.StatusPreconditionFailed || attempt == attempts {
 			return result, err
 		}
@@ -175,4 +163,65 @@ func everyCollection(ctx context.Context, conn *client.Client) (all []wire.Colle
 		}
 		req.Continuation = page.Continuation
 	}
+}
+
+// mostPages bounds how many collections an error looks at.
+const mostPages = 10
+
+// configOf reads the configuration of a collection, which a change of it makes if it does not exist.
+func configOf(ctx context.Context, conn *client.Client, collection string) (wire.Config, error) {
+	config, err := conn.Config(ctx, collection)
+	if errors.Is(err, client.ErrNoCollection) {
+		return wire.Config{IndexingMode: wire.Consistent}, nil
+	}
+	return config, err
+}
+
+// exists reports whether a collection is configured or holds documents.
+func exists(ctx context.Context, conn *client.Client, collection string) (bool, error) {
+	config, err := conn.Config(ctx, collection)
+	if errors.Is(err, client.ErrNoCollection) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if config.Etag != 0 || config.DefaultTTL != nil || config.IndexingMode != wire.Consistent {
+		return true, nil
+	}
+	count, err := conn.Count(ctx, collection)
+	return count.Live+count.Expired > 0, err
+}
+
+// checkExists returns an error if there is no such collection: its name may be misspelt. Where collections are open,
+// a read of one that does not exist is empty and no error. A user who
+// may not read what it takes to know gets no error.
+func checkExists(ctx context.Context, conn *client.Client, collection string) error {
+	if there, err := exists(ctx, conn, collection); there || err != nil {
+		return nil
+	}
+	var names []string
+	for req := (wire.CollectionsRequest{Limit: wire.MaxListLimit}); len(names) < mostPages*wire.MaxListLimit; {
+		page, err := conn.Collections(ctx, req)
+		if err != nil {
+			break
+		}
+		for _, one := range page.Collections {
+			names = append(names, one.Name)
+		}
+		if req.Continuation = page.Continuation; req.Continuation == "" {
+			break
+		}
+	}
+	return output.Statusf(wire.StatusNotFound, "there is no such collection%s", didYouMean(collection, names))
+}
+
+// didYouMean names what is nearest to a name that does not exist, or begins with it; "" if nothing is
+// near.
+func didYouMean(name string, names []string) string {
+	nearest := wire.Nearest(name, names)
+	if nearest == "" {
+		return ""
+	}
+	return fmt.Sprintf(": did you mean %s?", output.Name(nearest))
 }
