@@ -273,7 +273,7 @@ func TestG3_AFailureWaitsForThePublicationBesideIt(t *testing.T) {
 			r.handOut()
 			r.failing(tt.at, tt.after)
 			_, err := r.runOnce(t.Context())
-			if n := value(t, r.Channel.Emitted); !errors.Is(err, errFault) || n != float64(tt.published) {
+			if n := value(t, r.Metrics.Emitted); !errors.Is(err, errFault) || n != float64(tt.published) {
 				t.Errorf("it has ended with %v, and knows of %v events", err, n)
 			}
 			r.recover(err)

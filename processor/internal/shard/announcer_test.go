@@ -26,7 +26,7 @@ func (r *rig) begin(a *Announcer, c Checkpoint, upTo uint64) {
 	if err := a.Fence(r.t.Context()); err != nil {
 		r.t.Fatal(err)
 	}
-	if err := r.Channel.Tail.Cover(r.t.Context(), c.From.Seq, a.FencePlace().Seq); err != nil {
+	if err := r.Tail.Cover(r.t.Context(), c.From.Seq, a.FencePlace().Seq); err != nil {
 		r.t.Fatal(err)
 	}
 	a.Begin(c, upTo, c.Last)
@@ -77,11 +77,11 @@ func (r *rig) stored(want ...string) {
 func TestG3_AnnouncerPublishesOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	former := NewAnnouncer(r.Channel, 0, self{})
+	former := NewAnnouncer(&r.Parts, self{})
 	r.begin(former, Checkpoint{}, 0)
 	r.publish(former, r.outputs(11, 12))
 
-	a := NewAnnouncer(r.Channel, 0, self{})
+	a := NewAnnouncer(&r.Parts, self{})
 	r.begin(a, Checkpoint{Seq: 10, Watermark: 1}, 14)
 	r.publish(a, r.outputs(9, 10)) // at or before the checkpoint: published, and aged out
 	r.publish(a, r.outputs(11, 12, 13, 14, 15))
@@ -115,15 +115,17 @@ func TestG3_AnnouncerPublishesOnce(t *testing.T) {
 func TestG3_AnnouncerSettles(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	a := NewAnnouncer(r.Channel, 0, self{})
+	a := NewAnnouncer(&r.Parts, self{})
 	if err := a.Fence(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	from := r.Channel.Publisher.Last()
+	from := r.Publisher.Last()
 	r.begin(a, Checkpoint{Seq: 10, Watermark: 1000, From: from}, 20)
 	r.publish(a, r.outputs(15))
 	last := a.Last()
-	other := NewAnnouncer(r.Channel, 1, self{})
+	another := r.Parts
+	another.Shard = 1
+	other := NewAnnouncer(&another, self{})
 	r.begin(other, Checkpoint{}, 0) // the last place of the publisher is another shard's
 	settle := func(seq uint64, watermark int64, want events.Place) {
 		t.Helper()
@@ -136,7 +138,7 @@ func TestG3_AnnouncerSettles(t *testing.T) {
 	a.Pass(2000)
 	settle(19, 2000, from)
 	settle(20, 1999, from)
-	settle(20, 2000, r.Channel.Publisher.Last())
+	settle(20, 2000, r.Publisher.Last())
 	if a.holds {
 		t.Error("it still holds the tail")
 	}
@@ -147,20 +149,20 @@ func TestG3_AnnouncerSettles(t *testing.T) {
 func TestG9_ATakeoverHoldsTheTailOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	former := NewAnnouncer(r.Channel, 0, self{})
+	former := NewAnnouncer(&r.Parts, self{})
 	r.begin(former, Checkpoint{}, 0)
 	outputs := r.outputs(11)
 	r.publish(former, outputs)
-	a := NewAnnouncer(r.Channel, 0, self{})
+	a := NewAnnouncer(&r.Parts, self{})
 	a.Hold()
 	r.begin(a, Checkpoint{Seq: 10, Watermark: 1}, 11)
 	former.release()
 	former.release() // it holds nothing any more
-	if _, found := r.Channel.Tail.Find(outputs[0].Message); !found {
+	if _, found := r.Tail.Find(outputs[0].Message); !found {
 		t.Error("the tail is gone, and the takeover holds it")
 	}
 	a.release()
-	if _, found := r.Channel.Tail.Find(outputs[0].Message); found {
+	if _, found := r.Tail.Find(outputs[0].Message); found {
 		t.Error("the tail is there, and nobody holds it")
 	}
 }

@@ -18,9 +18,9 @@ const awaitAgain = time.Second
 // they were published. The first region publishes them before it commits: so what is committed here never
 // passes an output that the first region may still have to publish, and a promotion can.
 func (a *Announcer) await(ctx context.Context, outputs []fold.Output) error {
-	m := a.channel.Mirror
+	m := a.parts.Mirror
 	for len(outputs) > 0 {
-		found := a.channel.Tail.Changed()
+		found := a.parts.Tail.Changed()
 		c, news := m.Published()
 		if c != nil && c.Seq >= a.checkpoint.Seq && c.Watermark >= a.checkpoint.Watermark {
 			a.checkpoint = *c

@@ -26,7 +26,7 @@ func TestG7_TheOriginStays(t *testing.T) {
 	if err := checkpoints.Replace(t.Context(), Checkpoint{Origin: 7, Seq: 7}); err != nil {
 		t.Fatal(err)
 	}
-	a := NewAnnouncer(r.Channel, 0, self{})
+	a := NewAnnouncer(&r.Parts, self{})
 	r.begin(a, Checkpoint{Origin: 7, Seq: 7}, 7)
 	c := NewCheckpointer(checkpoints, a, health.New(slog.New(slog.DiscardHandler)), nil)
 	for _, seq := range []uint64{8, 9} {
@@ -64,7 +64,7 @@ func TestG3_CheckpointsMoveOn(t *testing.T) {
 	if err := s.Replace(t.Context(), Checkpoint{}); err != nil {
 		t.Fatal(err)
 	}
-	a := NewAnnouncer(r.Channel, 0, self{})
+	a := NewAnnouncer(&r.Parts, self{})
 	r.begin(a, Checkpoint{}, 0)
 	c := NewCheckpointer(s, a, nil, nil)
 	for _, seq := range []uint64{5, 5, 9} {
@@ -157,7 +157,7 @@ func TestG11_ACheckpointThatCannotBeStored(t *testing.T) {
 	if err := r.Checkpoints.Replace(t.Context(), Checkpoint{}); err != nil {
 		t.Fatal(err)
 	}
-	a := NewAnnouncer(r.Channel, 0, self{})
+	a := NewAnnouncer(&r.Parts, self{})
 	var visited []crash.Point
 	var fails func(here crash.Point) bool
 	c := NewCheckpointer(r.Checkpoints, a, nil, func(here crash.Point) error {
@@ -210,7 +210,7 @@ func TestG11_ACheckpointThatCannotBeStored(t *testing.T) {
 // TestG11_WhyCheckpointsAreNotStored: health names it as long as it lasts.
 func TestG11_WhyCheckpointsAreNotStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := NewAnnouncer(nil, 0, self{})
+		a := NewAnnouncer(&Parts{}, self{})
 		a.settled.Store(&Checkpoint{Seq: 1})
 		board := health.New(slog.New(slog.DiscardHandler))
 		ctx, stop := context.WithCancel(t.Context())

@@ -77,7 +77,7 @@ func TestG7_TheStateIsVerified(t *testing.T) {
 		{"the rest of a shard", answers{leftovers: [][]string{keys, keys}}, known{EverTaken: true}, nil, true, nil, "its state is gone, and 4 keys are left (a, b, c)"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			e := &examiner{store: &tt.store, log: streams.NewLog(&streams.Streams{ID: "1"}, nil)}
+			e := examiner{&Parts{Store: &tt.store, Log: streams.NewLog(&streams.Streams{ID: "1"}, nil)}}
 			f, err := e.State(t.Context(), tt.known)
 			if !errors.Is(err, tt.want) || errors.Is(f.Damage, store.ErrDamaged) != tt.damage || !strings.Contains(fmt.Sprint(errors.Join(err, f.Damage)), tt.says) {
 				t.Errorf("%v, damage %v", err, f.Damage)

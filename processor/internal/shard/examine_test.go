@@ -86,7 +86,7 @@ func TestG7_NoAnswerIsNoAdvice(t *testing.T) {
 			}
 			takes := func() error { return p.Take(ctx, store.State{Log: "1"}, "other", 0) }
 			removes := func() error { return s.Client.FlushAll(ctx).Err() }
-			e := &examiner{store: &disturbed{p, tt.before(docs, takes, removes)}, log: log}
+			e := examiner{&Parts{Store: &disturbed{p, tt.before(docs, takes, removes)}, Log: log}}
 			f, err := e.State(ctx, known{EverTaken: tt.taken})
 			if !errors.Is(err, tt.want) {
 				t.Fatalf("the examination returns %v, want %v", err, tt.want)

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/events"
@@ -233,23 +234,27 @@ func (w *world) manifest(offset uint64) *snapshot.Manifest {
 }
 
 // store stores what is remembered in NATS, and returns the examiner.
-func (w *world) store() *examiner {
+func (w *world) store() examiner {
 	w.t.Helper()
 	ctx := w.t.Context()
 	checkpoints := NewCheckpoints(w.log, 0)
 	if err := checkpoints.Replace(ctx, w.checkpoint); err != nil {
 		w.t.Fatal(err)
 	}
-	var snapshots *snapshot.Store
+	var desk *snapshot.Desk
 	if !w.none {
-		snapshots = snapshot.NewStore(&w.objects, w.log, 0, w.log.ID(), nil)
+		snapshots := snapshot.NewStore(&w.objects, w.log, 0, w.log.ID(), nil)
 		for i := len(w.snapshots) - 1; i >= 0; i-- {
 			w.take(snapshots, w.snapshots[i])
 		}
+		desk = snapshot.NewDesk(snapshots)
 	}
 	w.objects.stored = true
 	w.tail = w.publisher.NewTail(w.outputs)
-	return &examiner{log: w.log, events: &Events{Publisher: w.publisher, Tail: w.tail, Log: w.outputs, Link: w.server.link, Limit: w.limit}, checkpoints: checkpoints, snapshots: snapshots}
+	return examiner{&Parts{
+		Log: w.log, Link: w.server.link, Publisher: w.publisher, Tail: w.tail, Limits: fold.Limits{Log: w.outputs},
+		Bounds: Bounds{Examine: w.limit}, Checkpoints: checkpoints, Desk: desk,
+	}}
 }
 
 func (w *world) take(to *snapshot.Store, m snapshot.Manifest) {
@@ -276,7 +281,7 @@ func (w *world) take(to *snapshot.Store, m snapshot.Manifest) {
 }
 
 // examine does what an owner does with an examiner. gives is a person's decision to give lost outputs up.
-func (w *world) examine(ctx context.Context, e *examiner, gives bool) (v verdict, err error) {
+func (w *world) examine(ctx context.Context, e examiner, gives bool) (v verdict, err error) {
 	w.tail.Hold()
 	f := w.facts()
 	if v, err = e.Examine(ctx, f); err == nil && gives && v.Refusal != nil && v.Refusal.Kind == events.ErrLost {

@@ -13,13 +13,10 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/backoff"
 	"github.com/seed18712806/lapse/processor/internal/crash"
-
 	"github.com/seed18712806/lapse/processor/internal/fold"
-
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
-
 	"github.com/seed18712806/lapse/processor/internal/streams"
-
+	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/trace"
 )
@@ -72,7 +69,11 @@ type Parts struct {
 	Shards      int // how many there are
 	Store       Store
 	Log         *streams.Log
-	Events      *Events
+	Link        *streams.Link
+	Publisher   *events.Publisher           // to the stream of events
+	Tail        *events.Tail                // of that stream
+	MaxAge      time.Duration               // of messages in the stream of events; 0 if they stay for ever
+	Mirror      Mirror                      // nil in the first region
 	MayLead     func(context.Context) error // an error if another region is the first now; nil where that is not asked
 	Lease       lease                       // nil if this process owns the shard whatever others do
 	Status      *Status
@@ -80,7 +81,6 @@ type Parts struct {
 	Reader      *Reader
 	Ticker      *Ticker
 	Pace        *Pace
-	Channel     *Channel
 	Checkpoints *Checkpoints
 	Desk        *snapshot.Desk // nil if there are no snapshots
 	Outcomes    *Outcomes
@@ -88,13 +88,14 @@ type Parts struct {
 	Limits      fold.Limits
 	Bounds      Bounds
 	Hook        crash.Hook
-	Trace       trace.Recorder // of the writes
+	Trace       trace.Recorder // of the writes, and of the events that follow from them
 	Logger      *slog.Logger
 }
 
 // Metrics count what the owners do.
 type Metrics struct {
 	Applied, Expired, Warned, Fenced, Rebuilds prometheus.Counter
+	Emitted                                    prometheus.Counter     // outputs
 	Rejected                                   *prometheus.CounterVec // by code
 	Lateness, Commits                          prometheus.Observer
 }
@@ -146,7 +147,7 @@ type duties struct {
 // New makes the owner of a shard, which begins in Run.
 func New(parts Parts) *Owner {
 	p := &Owner{Parts: parts}
-	p.announcer = NewAnnouncer(p.Channel, p.Shard, p)
+	p.announcer = NewAnnouncer(&p.Parts, p)
 	return p
 }
 

@@ -11,10 +11,8 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/fold"
-	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/store"
-	"github.com/seed18712806/lapse/sink/trace"
 )
 
 const (
@@ -22,18 +20,6 @@ const (
 	// pauseAtMost is how long an owner may go without asking Redis before it verifies again.
 	pauseAtMost = 500 * time.Millisecond
 )
-
-// Channel is where an announcer publishes.
-type Channel struct {
-	Publisher *events.Publisher
-	Tail      *events.Tail
-	Link      *streams.Link
-	Emitted   prometheus.Counter
-	Hook      crash.Hook
-	Trace     trace.Recorder
-	MaxAge    time.Duration // of messages in the stream; 0 if they stay for ever
-	Mirror    Mirror        // nil in the first region
-}
 
 // Mirror is what a region that follows another one knows of that. There an announcer publishes nothing: it
 // waits until the stream of events, which is a mirror, has the outputs.
@@ -60,8 +46,7 @@ type ownership interface {
 // goroutine calls it, but for Settled.
 type Announcer struct {
 	Published
-	shard   int
-	channel *Channel
+	parts   *Parts
 	owner   ownership
 	fence   *events.Fence // of the last takeover; nil before the first one
 	last    events.Place  // of the last output
@@ -70,8 +55,8 @@ type Announcer struct {
 }
 
 // NewAnnouncer makes the announcer of a shard.
-func NewAnnouncer(c *Channel, shard int, owner ownership) *Announcer {
-	return &Announcer{shard: shard, channel: c, owner: owner}
+func NewAnnouncer(parts *Parts, owner ownership) *Announcer {
+	return &Announcer{parts: parts, owner: owner}
 }
 
 // Hold keeps the tail of the stream, for a takeover that begins. No checkpoint is stored from now on: it could
@@ -80,7 +65,7 @@ func (a *Announcer) Hold() {
 	a.settled.Store(nil)
 	if !a.holds {
 		a.holds = true
-		a.channel.Tail.Hold()
+		a.parts.Tail.Hold()
 	}
 }
 
@@ -88,7 +73,7 @@ func (a *Announcer) Hold() {
 func (a *Announcer) release() {
 	if a.holds {
 		a.holds = false
-		a.channel.Tail.Release()
+		a.parts.Tail.Release()
 	}
 }
 
@@ -106,7 +91,7 @@ func (a *Announcer) Begin(c Checkpoint, upTo uint64, last events.Place) {
 func (a *Announcer) Settle(c *Checkpoint) {
 	if c.From = a.checkpoint.From; a.passed(c.Seq, c.Watermark) {
 		a.release()
-		c.From = a.channel.Publisher.Last()
+		c.From = a.parts.Publisher.Last()
 	}
 	c.Last = a.last
 	a.settled.Store(c)
@@ -143,7 +128,7 @@ func (a *Announcer) Publish(ctx context.Context, outputs []fold.Output, from sto
 
 // publication are outputs that are published behind a fence, and how that has ended.
 type publication struct {
-	channel  *Channel
+	parts    *Parts
 	fence    events.Fence
 	messages []events.Message
 	began    time.Time
@@ -153,7 +138,7 @@ type publication struct {
 
 // prepare makes sure that the owner may publish outputs. It returns nil if there is nothing to send.
 func (a *Announcer) prepare(ctx context.Context, outputs []fold.Output, from store.Stamp) (*publication, error) {
-	if a.channel.Mirror != nil {
+	if a.parts.Mirror != nil {
 		return nil, a.await(ctx, outputs)
 	}
 	messages := a.missing(outputs)
@@ -163,10 +148,9 @@ func (a *Announcer) prepare(ctx context.Context, outputs []fold.Output, from sto
 	if from.Seq != 0 {
 		messages[0].Name(from.Seq, from.At)
 	}
-	c := a.channel
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	if a.fence.Stale(c.MaxAge / 2) {
+	if a.fence.Stale(a.parts.MaxAge / 2) {
 		if err := a.refence(ctx); err != nil {
 			return nil, err
 		}
@@ -177,18 +161,18 @@ func (a *Announcer) prepare(ctx context.Context, outputs []fold.Output, from sto
 			return nil, err
 		}
 	}
-	if err := c.Hook.At(crash.BeforePublish); err != nil {
+	if err := a.parts.Hook.At(crash.BeforePublish); err != nil {
 		return nil, err
 	}
-	return &publication{channel: c, fence: *a.fence, messages: messages, began: began}, nil
+	return &publication{parts: a.parts, fence: *a.fence, messages: messages, began: began}, nil
 }
 
 // send sends the messages, and waits until they are stored. It touches nothing of the owner.
 func (o *publication) send(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	o.err = o.channel.Link.Ask(ctx, func(ctx context.Context) (err error) {
-		o.last, err = o.channel.Publisher.Publish(ctx, o.fence, o.messages)
+	o.err = o.parts.Link.Ask(ctx, func(ctx context.Context) (err error) {
+		o.last, err = o.parts.Publisher.Publish(ctx, o.fence, o.messages)
 		return err
 	})
 }
@@ -204,22 +188,21 @@ func (a *Announcer) sent(o *publication) error {
 		return a.failed(fmt.Errorf("%w: it stores at sequence %d, and had %d", events.ErrLost, o.last.Seq, a.last.Seq))
 	}
 	a.last = o.last
-	c := a.channel
-	c.Emitted.Add(float64(len(o.messages)))
-	c.traceEvents(o.messages, o.began)
-	return c.Hook.At(crash.AfterPublish)
+	a.parts.Metrics.Emitted.Add(float64(len(o.messages)))
+	a.parts.traceEvents(o.messages, o.began)
+	return a.parts.Hook.At(crash.AfterPublish)
 }
 
 // traceEvents records the publication of events whose writes carried a traceparent.
-func (c *Channel) traceEvents(messages []events.Message, began time.Time) {
-	if c.Trace == nil {
+func (p *Parts) traceEvents(messages []events.Message, began time.Time) {
+	if p.Trace == nil {
 		return
 	}
 	ended := time.Now()
 	for _, m := range messages {
 		if s, ok := m.Span(); ok {
 			s.Began, s.Ended = began, ended
-			c.Trace(s)
+			p.Trace(s)
 		}
 	}
 }
@@ -236,7 +219,7 @@ func (a *Announcer) refence(ctx context.Context) error {
 
 // FencePlace is where the stream has the fence.
 func (a *Announcer) FencePlace() events.Place {
-	if a.channel.Mirror != nil {
+	if a.parts.Mirror != nil {
 		return events.Place{}
 	}
 	return a.fence.Place()
@@ -244,24 +227,23 @@ func (a *Announcer) FencePlace() events.Place {
 
 // Fence stores a fence in the stream of events.
 func (a *Announcer) Fence(ctx context.Context) error {
-	c := a.channel
-	if c.Mirror != nil {
+	if a.parts.Mirror != nil {
 		return nil
 	}
-	if err := c.Hook.At(crash.BeforeFence); err != nil {
+	if err := a.parts.Hook.At(crash.BeforeFence); err != nil {
 		return err
 	}
 	var fence events.Fence
 	// If an answer is lost, a second fence keeps out the same as the first.
-	err := c.Link.Query(ctx, func(ctx context.Context) (err error) {
-		fence, err = c.Publisher.Fence(ctx, a.shard)
+	err := a.parts.Link.Query(ctx, func(ctx context.Context) (err error) {
+		fence, err = a.parts.Publisher.Fence(ctx, a.parts.Shard)
 		return err
 	})
 	if err != nil {
 		return a.failed(err)
 	}
 	a.fence = &fence
-	return c.Hook.At(crash.AfterFence)
+	return a.parts.Hook.At(crash.AfterFence)
 }
 
 // missing returns the outputs that have to be published, in their order: all that are new,
@@ -273,7 +255,7 @@ func (a *Announcer) missing(outputs []fold.Output) []events.Message {
 		case isPublished:
 			continue
 		case maybePublished:
-			if at, found := a.channel.Tail.Find(o.Message); found {
+			if at, found := a.parts.Tail.Find(o.Message); found {
 				if at.Seq > a.last.Seq {
 					a.last = at
 				}
@@ -286,7 +268,7 @@ func (a *Announcer) missing(outputs []fold.Output) []events.Message {
 }
 
 func (a *Announcer) failed(err error) error {
-	return fmt.Errorf("shard %d: %w", a.shard, err)
+	return fmt.Errorf("shard %d: %w", a.parts.Shard, err)
 }
 
 // Lateness observes how late the events of outputs that passed their deadline were stored.

@@ -63,17 +63,17 @@ func TestG1_BeforeAnythingIsPublished(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t)
-			a := NewAnnouncer(r.Channel, 0, &tt.owner)
+			a := NewAnnouncer(&r.Parts, &tt.owner)
 			r.begin(a, Checkpoint{}, 0)
 			fence := a.FencePlace()
-			r.Channel.MaxAge, r.Channel.Hook = tt.maxAge, tt.hook
+			r.MaxAge, r.Hook = tt.maxAge, tt.hook
 			err := a.Publish(t.Context(), r.outputs(15), store.Stamp{})
 			if !errors.Is(err, tt.want) || tt.owner.verify != tt.verify || (a.FencePlace() != fence) != tt.refences {
 				t.Errorf("%v, asked %d times, the fence was at %v and is at %v", err, tt.owner.verify, fence, a.FencePlace())
 			}
 			r.stored(tt.stored...)
 			var emitted dto.Metric
-			if err := r.Channel.Emitted.Write(&emitted); err != nil {
+			if err := r.Metrics.Emitted.Write(&emitted); err != nil {
 				t.Fatal(err)
 			}
 			if n := emitted.Counter.GetValue(); n != float64(len(tt.stored)) || (a.Last() == events.Place{}) != (n == 0) {
@@ -100,14 +100,14 @@ func TestG1_WhoMayHaveLostItsShard(t *testing.T) {
 func TestG1_AFenceIsRenewedInTime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	a := NewAnnouncer(r.Channel, 0, self{})
+	a := NewAnnouncer(&r.Parts, self{})
 	r.begin(a, Checkpoint{}, 0)
 	if err := a.Fence(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	fence, made := a.FencePlace(), time.Now()
 	r.stored() // which takes a while
-	r.Channel.MaxAge = time.Since(made)
+	r.MaxAge = time.Since(made)
 	if r.publish(a, r.outputs(15)); a.FencePlace() == fence {
 		t.Error("a fence that is as old as the stream's messages may be is used")
 	}
@@ -117,12 +117,12 @@ func TestG1_AFenceIsRenewedInTime(t *testing.T) {
 func TestG12_TheStreamGoesBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	a := NewAnnouncer(r.Channel, 0, self{})
+	a := NewAnnouncer(&r.Parts, self{})
 	r.begin(a, Checkpoint{}, 0)
 	for i, behind := range []uint64{0, 100} {
-		a.last.Seq = r.Channel.Publisher.Last().Seq + 1 + behind
+		a.last.Seq = r.Publisher.Last().Seq + 1 + behind
 		if err := a.Publish(t.Context(), r.outputs(uint64(15+i)), store.Stamp{}); !errors.Is(err, events.ErrLost) {
-			t.Errorf("it stores at %v, and had %d: %v", r.Channel.Publisher.Last(), a.last.Seq, err)
+			t.Errorf("it stores at %v, and had %d: %v", r.Publisher.Last(), a.last.Seq, err)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -142,10 +142,10 @@ func TestG12_TheStreamGoesBack(t *testing.T) {
 func TestG3_WhatIsStoredIsRemembered(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	former := NewAnnouncer(r.Channel, 0, self{})
+	former := NewAnnouncer(&r.Parts, self{})
 	r.begin(former, Checkpoint{}, 0)
 	r.publish(former, r.outputs(11, 12))
-	a := NewAnnouncer(r.Channel, 0, self{})
+	a := NewAnnouncer(&r.Parts, self{})
 	r.begin(a, Checkpoint{Seq: 10, Watermark: 1}, 14)
 	for _, seq := range []uint64{12, 11} { // both are stored
 		if r.publish(a, r.outputs(seq)); a.Last() != former.Last() {
@@ -163,7 +163,7 @@ func TestG3_WhatIsStoredIsRemembered(t *testing.T) {
 
 // TestG3_PublishedUpTo: it is the checkpoint of the takeover, until a later one is settled.
 func TestG3_PublishedUpTo(t *testing.T) {
-	a := NewAnnouncer(nil, 0, self{})
+	a := NewAnnouncer(&Parts{}, self{})
 	a.Begin(Checkpoint{Seq: 10}, 10, events.Place{})
 	for settled, want := range map[Checkpoint]bool{{}: false, {Seq: 9, Watermark: 7}: false, {Seq: 10, Watermark: 7}: true, {Seq: 11}: true} {
 		if settled.Seq > 0 {

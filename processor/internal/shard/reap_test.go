@@ -287,7 +287,7 @@ func TestG9_OnlyWhatThereIsRoomFor(t *testing.T) {
 
 // TestG11_RestsWhileASnapshotIsTaken: the owner rests for a second; while it takes a snapshot, until the next scan.
 func TestG11_RestsWhileASnapshotIsTaken(t *testing.T) {
-	p := &Owner{collections: fold.NewCollections(nil, nil), Parts: Parts{Ticker: NewTicker(nil, nil, "", nil, nil, nil)}}
+	p := &Owner{collections: fold.NewCollections(nil, nil), Parts: Parts{Ticker: NewTicker(nil, nil, "", nil, nil)}}
 	if rest := p.rest(); rest != HeartbeatEvery {
 		t.Errorf("it rests for %s", rest)
 	}

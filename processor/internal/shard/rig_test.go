@@ -102,25 +102,25 @@ func (r *rig) restart() {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(publisher.Close)
-	board, backlog, queue := health.New(logger), &Backlog{}, NewQueue(1000)
+	board, queue := health.New(logger), NewQueue(1000)
 	log := streams.NewLog(r.streams, r.link)
 	r.log = events.NewSource(names, r.streams.Created())
-	tail, ticker := publisher.NewTail(r.log), NewTicker(r.js, r.link, names.Tick(), queue, backlog, board)
+	tail, ticker := publisher.NewTail(r.log), NewTicker(r.js, r.link, names.Tick(), queue, board)
 	counter := func() prometheus.Counter { return prometheus.NewCounter(prometheus.CounterOpts{Name: "x"}) }
 	hook := func(at crash.Point) error {
 		return r.pass(string(at))
 	}
 	r.Owner = New(Parts{
 		Shard: r.number, Shards: 1, Store: &faulty{store.New(r.redis.Client, prefix, 0, 1), r},
-		Log: log, Events: &Events{Publisher: publisher, Tail: tail, Log: r.log, Link: r.link, Limit: takeOverTimeout},
+		Log: log, Link: r.link, Publisher: publisher, Tail: tail,
 		Status: NewStatus(board), Queue: queue, Ticker: ticker, Pace: NewPace(nil),
 		Reader: NewReader(Source{
-			NATS: nc, Link: r.link, Log: log, Health: board, Decoder: decoder, Guard: NewClockGuard(time.Hour, Clocks{Own: time.Now}, board),
-		}, queue, ticker, backlog),
-		Channel:     &Channel{Publisher: publisher, Tail: tail, Link: r.link, Emitted: counter(), Hook: hook},
+			NATS: nc, Link: r.link, Log: log, Health: board, Decoder: decoder, Queue: queue, Ticker: ticker,
+			Guard: NewClockGuard(time.Hour, Clocks{Own: time.Now}, board),
+		}),
 		Checkpoints: NewCheckpoints(log, r.number), Outcomes: NewOutcomes(nc, nil),
 		Desk: snapshot.NewDesk(snapshot.NewStore(&r.objects, log, r.number, log.ID(), nil)),
-		Metrics: &Metrics{Applied: counter(), Expired: counter(), Fenced: counter(), Rebuilds: counter(),
+		Metrics: &Metrics{Emitted: counter(), Applied: counter(), Expired: counter(), Fenced: counter(), Rebuilds: counter(),
 			Rejected: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"code"}),
 			Lateness: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x"}), Commits: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x"})},
 		Limits: fold.Limits{Log: r.log, MaxBody: 1 << 20}, Bounds: DefaultBounds, Hook: hook, Logger: logger,

@@ -50,7 +50,7 @@ func TestG3_TimeAtTheEndOfTheFormerOwner(t *testing.T) {
 func at8(messages []*fold.Message, upTo uint64) *Owner {
 	p := &Owner{pending: fold.Pending{Messages: messages}}
 	p.progress.Resume(store.State{Offset: 8, Watermark: 800}, "", 0)
-	p.announcer = NewAnnouncer(nil, 0, p)
+	p.announcer = NewAnnouncer(&Parts{}, p)
 	p.announcer.Begin(Checkpoint{}, upTo, events.Place{})
 	return p
 }

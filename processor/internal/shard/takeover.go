@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
-
 	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
@@ -55,11 +54,11 @@ func (p *Owner) tryTakeOver(stop, ctx context.Context) (upTo uint64, err error) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, takeOverTimeout)
 	defer cancel()
-	if v.Refusal != nil && v.Skipped != nil && p.Channel.Mirror != nil {
+	if v.Refusal != nil && v.Skipped != nil && p.Mirror != nil {
 		// The first region may have replaced the snapshots that the record here names. The next record names newer ones.
 		return 0, fmt.Errorf("waiting for a snapshot of the first region: %v", v.Refusal.What())
 	}
-	if v.Refusal != nil && p.Channel.Mirror != nil {
+	if v.Refusal != nil && p.Mirror != nil {
 		return 0, p.follow(&v)
 	}
 	if v.Refusal != nil && v.Refusal.Kind != streams.ErrRefused {
@@ -87,7 +86,7 @@ func (p *Owner) tryTakeOver(stop, ctx context.Context) (upTo uint64, err error) 
 func (p *Owner) follow(v *verdict) error {
 	what := v.Refusal.What()
 	switch {
-	case !p.Channel.Mirror.Reached():
+	case !p.Mirror.Reached():
 		return fmt.Errorf("waiting for the mirrors of the first region: %v", what)
 	case p.tenure.damage == nil && v.State.Version != "":
 		p.tenure.damage = fmt.Errorf("%w: %v", errOtherMirror, what)
@@ -111,13 +110,6 @@ func (p *Owner) TakeOver(ctx context.Context) (upTo uint64, err error) {
 	return p.Ticker.Barrier(ctx)
 }
 
-func (p *Owner) examiner() *examiner {
-	return &examiner{
-		shard: p.Shard, store: p.Store, log: p.Log, events: p.Events,
-		checkpoints: p.Checkpoints, snapshots: p.Desk.Store(), ticks: p.Ticker,
-	}
-}
-
 func (p *Owner) known() known {
 	return known{EverTaken: p.tenure.everTaken, Committed: p.progress.CommittedOffset(), Damage: p.tenure.damage}
 }
@@ -126,7 +118,7 @@ func (p *Owner) known() known {
 // read a lot of the stream of events.
 func (p *Owner) examine(stop context.Context) (v verdict, err error) {
 	p.announcer.Hold()
-	f, err := p.examiner().State(stop, p.known())
+	f, err := examiner{&p.Parts}.State(stop, p.known())
 	if err != nil {
 		return v, err
 	}
@@ -134,7 +126,7 @@ func (p *Owner) examine(stop context.Context) (v verdict, err error) {
 		p.deliver() // the commit took effect, and only its reply was lost
 	}
 	p.delivery = delivery{}
-	return p.examiner().Examine(stop, f)
+	return examiner{&p.Parts}.Examine(stop, f)
 }
 
 // refuse marks a damaged shard that the log cannot rebuild: it is kept as it is, and
@@ -172,7 +164,7 @@ func (p *Owner) claim(ctx context.Context, v *verdict) error {
 // resume goes on from what was found, now that no former owner can commit or publish. upTo
 // is the sequence of a tick that was appended after the claim.
 func (p *Owner) resume(ctx context.Context, before *verdict, upTo uint64) error {
-	v, err := p.examiner().Again(ctx, *before, p.announcer.FencePlace().Seq)
+	v, err := examiner{&p.Parts}.Again(ctx, *before, p.announcer.FencePlace().Seq)
 	if err == nil {
 		err = v.changed(before)
 	}
@@ -180,7 +172,7 @@ func (p *Owner) resume(ctx context.Context, before *verdict, upTo uint64) error 
 		return err
 	}
 	published, last := v.Published(), upTo
-	if p.Channel.Mirror != nil {
+	if p.Mirror != nil {
 		upTo = math.MaxUint64
 	}
 	p.announcer.Begin(published, upTo, v.LastOutput())

@@ -24,11 +24,11 @@ func TestG7_AFollowerWaitsForASnapshot(t *testing.T) {
 	}
 	r.wipe()
 	r.TakeOverAgain()
-	r.Channel.Mirror = nothingPublished{}
+	r.Mirror = nothingPublished{}
 	if err := r.try(); err == nil || r.fatal(err) || !strings.Contains(err.Error(), "waiting for a snapshot") {
 		t.Errorf("in a region that follows another one: %v", err)
 	}
-	r.Channel.Mirror = nil
+	r.Mirror = nil
 	if err := r.try(); !errors.Is(err, streams.ErrLogTruncated) || !r.fatal(err) {
 		t.Errorf("in the first region: %v", err)
 	}

@@ -22,7 +22,6 @@ type Ticker struct {
 	js      jetstream.JetStream
 	link    *streams.Link
 	subject string
-	backlog *Backlog
 	queue   *Queue
 	health  *health.Board
 	barrier barrier
@@ -127,9 +126,9 @@ func (t *Ticker) send(ctx context.Context, opts ...jetstream.PublishOpt) (seq ui
 }
 
 // NewTicker makes a ticker that appends to a subject of the log.
-func NewTicker(js jetstream.JetStream, l *streams.Link, subject string, queue *Queue, backlog *Backlog, board *health.Board) *Ticker {
+func NewTicker(js jetstream.JetStream, l *streams.Link, subject string, queue *Queue, board *health.Board) *Ticker {
 	t := &Ticker{
-		js: js, link: l, subject: subject, queue: queue, backlog: backlog, health: board,
+		js: js, link: l, subject: subject, queue: queue, health: board,
 		changed: make(chan struct{}, 1), barrier: barrier{flying: make(chan struct{}, 1)},
 	}
 	t.wakeAt.Store(math.MaxInt64)
@@ -239,7 +238,7 @@ func (t *Ticker) Run(ctx context.Context) {
 		}
 		// While there are messages to be read, log time moves on by them. A tick would
 		// only be one more, and a slow reader would never reach the end.
-		if !t.backlog.reads() {
+		if !t.queue.Backlog.reads() {
 			failed = !t.runOnce(ctx)
 		}
 		again := tickEvery

@@ -21,7 +21,7 @@ import (
 // that is, once and only then.
 func TestTickerWakes(t *testing.T) {
 	queue := NewQueue(1)
-	tk := NewTicker(nil, nil, "", queue, &Backlog{}, nil)
+	tk := NewTicker(nil, nil, "", queue, nil)
 	tk.WakeAt(100)
 	for _, step := range []struct {
 		wakeAt int64 // 0: as before
@@ -47,7 +47,7 @@ func TestTickerWakes(t *testing.T) {
 func TestTickerNext(t *testing.T) { synctest.Test(t, tickerNext) }
 
 func tickerNext(t *testing.T) {
-	tk := NewTicker(nil, nil, "", NewQueue(1), &Backlog{}, nil)
+	tk := NewTicker(nil, nil, "", NewQueue(1), nil)
 	if _, needed := tk.next(); needed {
 		t.Error("a tick is needed for nothing")
 	}
@@ -80,7 +80,7 @@ func tickerNext(t *testing.T) {
 func TestTickerSendsEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ms = time.Millisecond
-		tk := NewTicker(nil, nil, "", NewQueue(1), &Backlog{}, nil)
+		tk := NewTicker(nil, nil, "", NewQueue(1), nil)
 		// tick is one that takes so long to the log, whose clock is a minute ahead, and a millisecond from there.
 		tick := func(takes time.Duration) {
 			tk.sending(time.Now())
@@ -115,7 +115,7 @@ func TestTickerSendsEarly(t *testing.T) {
 // An answer that is old, or a clock that was set back, shows nothing.
 func TestTickerSeesTheClockOfASilentLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tk := NewTicker(nil, nil, "", NewQueue(1), &Backlog{}, nil)
+		tk := NewTicker(nil, nil, "", NewQueue(1), nil)
 		tk.stamped(true, time.Now().Add(-time.Minute))
 		tk.WakeAt(time.Now().Add(time.Second).UnixMilli())
 		tk.Shown(time.Now().Add(-time.Hour))
@@ -143,7 +143,7 @@ func TestG3_ABarrierIsANewTick(t *testing.T) {
 	}
 	l, stop := streams.WatchLink(js.Conn())
 	defer stop()
-	tk := NewTicker(js, l, subject, NewQueue(1), &Backlog{}, nil)
+	tk := NewTicker(js, l, subject, NewQueue(1), nil)
 	gone, leave := context.WithCancel(t.Context())
 	leave()
 	for round := range uint64(3) { // a tick too many is that of the next round
@@ -178,7 +178,7 @@ func TestABarrierWaitsForALeader(t *testing.T) {
 	js := natstest.Connect(t, natstest.Options{})
 	l, stop := streams.WatchLink(js.Conn())
 	defer stop()
-	tk := NewTicker(js, l, subject, NewQueue(1), &Backlog{}, nil)
+	tk := NewTicker(js, l, subject, NewQueue(1), nil)
 	before := js.Conn().Stats().OutMsgs
 	done := make(chan error, 1)
 	go func() { _, err := tk.Barrier(t.Context()); done <- err }()

@@ -27,7 +27,7 @@ func TestTracedWrites(t *testing.T) {
 		}
 		got = append(got, s)
 	}
-	r.Trace, r.Channel.Trace = record, record
+	r.Trace = record
 	r.idle()
 	ttlOf1(r)
 	r.idle()
