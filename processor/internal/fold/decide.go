@@ -39,29 +39,6 @@ type Slot struct {
 	indexed *indexing // nil until the step needs it
 }
 
-// Output is an event or a rejection to be published, and its cause.
-type Output struct {
-	Message events.Message
-	// Seq is the log sequence of the message that caused it. It is 0 where the passing
-	// of time caused it, up to the instant At.
-	Seq   uint64
-	At    int64
-	Warns bool // it is a warning
-}
-
-// Rejection is that of the message with a sequence.
-type Rejection struct {
-	Seq  uint64
-	Code int
-}
-
-// Outcome is the answer to the client that has published a message.
-type Outcome struct {
-	ReplyTo  string
-	Position // of the message
-	Body     wire.Outcome
-}
-
 // Catalog knows the collections of a shard.
 type Catalog interface {
 	Config(collection string) store.Config
@@ -223,6 +200,14 @@ func (d *Decision) write(m *Message) bool {
 	return true
 }
 
+// Full reports whether the step has to end: its outputs have so many bytes, or its patches have parsed so many beside
+// one document. A patch and a touch are short, and their documents are not. All patches of the one document that is
+// largest are merged in a step, as they parse it once. Or it changes so many entries of property indexes. The next
+// message finds a new band in the configuration.
+func (d *Decision) Full() bool {
+	return d.outputBytes >= BatchBytes || d.parsed-d.largest >= parseBytes || d.entries >= entriesAtOnce || d.banded != nil
+}
+
 // admit finds the place of a version in the index. It reports false if there is none until the history is settled.
 func (d *Decision) admit(collection string, config store.Config, v *Version) bool {
 	in, band, ok := config.Admit(v.Header.Clock())
@@ -370,62 +355,6 @@ func turnOn(collection string, config store.Config) string {
 		first = fmt.Sprintf("set its indexingMode to %q first (lapse config %s --indexing %s), then ", wire.Consistent, collection, wire.Consistent)
 	}
 	return fmt.Sprintf("%sset its defaultTtl to -1 or to a number of seconds (lapse config %s --default-ttl -1)", first, collection)
-}
-
-// expire adds the expiry event of a version, and before it the warnings that were not published yet. It
-// goes without the document where the collection's configuration says so. If the version has a target, its
-// event is the message to that, whose body is the document in any case. The caller tells the cause of the output.
-func (d *Decision) expire(key Key, v *Version, x ttlrules.Expiry, o Output) {
-	d.leaves(key, v, x.At)
-	d.Expired++
-	event := wire.Event{
-		ID:         key.ID,
-		Collection: CollectionName(key.Collection),
-		Document:   v.body(),
-		Etag:       wire.Etag(v.Header.Etag),
-		Ts:         wire.Time(v.Header.Ts),
-		TTL:        x.TTL,
-		ExpiredAt:  wire.Time(x.At),
-	}
-	if v.Header.Target != "" {
-		o.Message = events.Due(d.limits.Log, v.Header.Target, event, v.Header.Trace)
-	} else {
-		event.Document, event.Omitted = d.document(key, v, x)
-		o.Message = events.Expired(d.limits.Log, event, v.Header.Trace)
-	}
-	d.outputBytes += len(event.Document)
-	d.Outputs = append(d.Outputs, o)
-}
-
-// document is the document of an event or a warning; or omitted reports that the collection's
-// configuration, as it was at that instant, leaves it out.
-func (d *Decision) document(key Key, v *Version, x ttlrules.Expiry) (body []byte, omitted bool) {
-	if d.catalog.Config(key.Collection).OmitsDocument(x) {
-		return nil, true
-	}
-	return v.body(), false
-}
-
-// Reject adds the rejection of a message, which takes no effect. There is none of a touch that lapse
-// has appended for a read, if the document has been changed or is gone since.
-func (d *Decision) Reject(m *Message, r *Refusal) {
-	if !m.Slide || m.Rejected != nil {
-		d.Rejections = append(d.Rejections, Rejection{m.Seq, r.Code})
-		d.Outputs = append(d.Outputs, Output{
-			Message: events.Rejected(d.limits.Log, events.Rejection{
-				Subject: m.Subject, Rest: m.Rest, Seq: m.Seq, Ts: m.Stamp / 1e6, Code: r.Code, Error: r.Text, Reason: r.Reason, Body: m.Body, Trace: m.Trace,
-			}),
-			Seq: m.Seq,
-		})
-	}
-	d.done(m, wire.Outcome{Status: r.Code, Ts: wire.Time(d.Watermark), Error: r.Text, Reason: r.Reason})
-}
-
-// done adds the outcome of a message, if its client has asked for it.
-func (d *Decision) done(m *Message, o wire.Outcome) {
-	if m.ReplyTo != "" {
-		d.Outcomes = append(d.Outcomes, Outcome{ReplyTo: m.ReplyTo, Position: m.Position, Body: o})
-	}
 }
 
 // Changes are the changes of the documents that the messages name, and the removal of

@@ -47,7 +47,7 @@ func newReaping(t *rapid.T, redis redistest.Server, prefix wire.Prefix, ahead bo
 
 // commit commits changes at a log time.
 func (r *reaping) commit(now int64, configs []store.ConfigChange, changes []store.CollectionChanges) {
-	to := fold.Position{Seq: r.progress.Offset() + 1, Time: now}
+	to := fold.Position{Seq: r.progress.Offset + 1, Time: now}
 	pr := r.progress.Next(to, "")
 	if err := r.Store.Commit(context.Background(), pr, configs, changes); err != nil {
 		r.t.Fatal(err)
@@ -63,13 +63,13 @@ func (r *reaping) commit(now int64, configs []store.ConfigChange, changes []stor
 // anything was due.
 func (r *reaping) step(now int64, writes map[fold.Key]*store.Header) bool {
 	ctx := context.Background()
-	if err := r.lookUp(ctx, r.progress.Offset(), now, ReapChunk, reapBytes); err != nil {
+	if err := r.lookUp(ctx, r.progress.Offset, now, ReapChunk, reapBytes); err != nil {
 		r.t.Fatal(err)
 	}
 	due := slices.DeleteFunc(r.due.Due(now), func(d *fold.DueDocument) bool { return writes[d.Key] != nil })
 	if r.ahead {
 		before := r.due.Len()
-		if err := r.lookAhead(ctx, &work{due: due, to: fold.Position{Seq: r.progress.Offset() + 1, Time: now}}); err != nil {
+		if err := r.lookAhead(ctx, &work{due: due, to: fold.Position{Seq: r.progress.Offset + 1, Time: now}}); err != nil {
 			r.t.Fatal(err)
 		}
 		if r.due.Len() > before {

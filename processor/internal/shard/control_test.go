@@ -30,11 +30,11 @@ func TestG4_ConfigurationsInTheOrderOfTheirStream(t *testing.T) {
 		m.Source = step.source
 		r.passed = nil
 		r.idle()
-		if there := r.Collections().Collection(name) != nil; there != step.applies || r.progress.Configured() != step.configured || r.Status.Configured.Load() != step.configured {
-			t.Errorf("message %d of the stream of configurations is applied: %t, and all up to %d", step.source, there, r.progress.Configured())
+		if there := r.Collections().Collection(name) != nil; there != step.applies || r.progress.Configured != step.configured || r.Status.Configured.Load() != step.configured {
+			t.Errorf("message %d of the stream of configurations is applied: %t, and all up to %d", step.source, there, r.progress.Configured)
 		}
-		if commits := r.calls("commit"); (commits > 0) != step.applies || r.progress.Offset() != m.Seq || r.Status.Applied.Load() != m.Seq {
-			t.Errorf("message %d: %d commits, applied up to %d", step.source, commits, r.progress.Offset())
+		if commits := r.calls("commit"); (commits > 0) != step.applies || r.progress.Offset != m.Seq || r.Status.Applied.Load() != m.Seq {
+			t.Errorf("message %d: %d commits, applied up to %d", step.source, commits, r.progress.Offset)
 		}
 	}
 }
@@ -58,7 +58,7 @@ func TestG5_ManyConfigurations(t *testing.T) {
 				r.send(from, prefix.Config("c"), fmt.Sprintf(`{"defaultTtl":%d}`, 2+i%2))
 				r.handOut()
 				r.duties.settled = time.Now() // it does not settle meanwhile
-				if err := r.control(t.Context(), r.pending.Control()); err != nil {
+				if err := r.control(t.Context(), r.pending[0]); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -118,8 +118,8 @@ func TestG3_AConfigurationWaits(t *testing.T) {
 	drained := 0
 	r.at[crash.AfterDrain] = func() {
 		drained++
-		if r.progress.Offset() != before.Seq || next.Seq != before.Seq+1 || r.progress.Watermark() != start+2001 || r.statusOf(next) != 0 {
-			t.Errorf("it waits at %d, %d, and its status is %d", r.progress.Offset(), r.progress.Watermark()-start, r.statusOf(next))
+		if r.progress.Offset != before.Seq || next.Seq != before.Seq+1 || r.progress.Watermark != start+2001 || r.statusOf(next) != 0 {
+			t.Errorf("it waits at %d, %d, and its status is %d", r.progress.Offset, r.progress.Watermark-start, r.statusOf(next))
 		}
 	}
 	r.idle()

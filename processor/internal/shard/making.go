@@ -70,7 +70,7 @@ func (p *Owner) pass(ctx context.Context, name string, m store.Making) ([]store.
 	defer cancel()
 	defer p.Status.Works("waiting for Redis (documents of a property index)")()
 	began := time.Now()
-	found, err := p.Store.Between(ctx, p.progress.Version(), name, fold.ToPass(m), passedAtOnce, passedBytes)
+	found, err := p.Store.Between(ctx, p.progress.Version, name, fold.ToPass(m), passedAtOnce, passedBytes)
 	if err != nil {
 		return nil, err
 	}

@@ -42,7 +42,7 @@ func TestG3_TheOrderOfAStep(t *testing.T) {
 		"epochs are settled": {func(r *rig) {
 			r.send(start, prefix.Config("c"), `{"defaultTtl":2}`)
 			r.handOut()
-			_ = r.control(r.t.Context(), r.pending.Control())
+			_ = r.control(r.t.Context(), r.pending[0])
 		}, func(r *rig) {}, commits},
 		"and log time in between": {func(r *rig) { r.passTime(start + 1); r.idle() }, func(r *rig) { r.duties.heartbeat = time.Time{} }, commits + ", verify"},
 	} {
@@ -90,13 +90,13 @@ func TestG7_TheEndOfARebuild(t *testing.T) {
 	}{{0, false}, {1, true}, {7, true}, {8, true}, {9, false}} {
 		r := newRig(t)
 		r.idle()
-		r.progress.Resume(store.State{Offset: 8, Watermark: start}, r.progress.Version(), tt.rebuild)
+		r.progress.Resume(store.State{Offset: 8, Watermark: start}, r.progress.Version, tt.rebuild)
 		r.passed = nil
 		if due, err := r.keep(t.Context()); due || err != nil || (r.calls("commit") == 1) != tt.ends || r.Status.FirstDue.Load() != math.MaxInt64 {
 			t.Errorf("documents from below %d are missing at 8: %q, %t, %v", tt.rebuild, r.passed, due, err)
 		}
-		if tt.ends && r.progress.Rebuild() != 0 {
-			t.Errorf("documents from below %d are still missing", r.progress.Rebuild())
+		if tt.ends && r.progress.Rebuild != 0 {
+			t.Errorf("documents from below %d are still missing", r.progress.Rebuild)
 		}
 	}
 }
@@ -134,11 +134,10 @@ func TestG3_ATakeoverKeepsWhatWasRead(t *testing.T) {
 		"nothing has changed":  {func(*rig) {}, 2},
 		"another owner was on": {func(r *rig) { r.moveTo(r.sent[1].Seq) }, 1},
 		"Redis has gone back":  {func(r *rig) { r.moveTo(1) }, 0},
-		"another process":      {func(r *rig) { p := r.pending; r.restart(); r.pending = p }, 0},
+		"another process":      {func(r *rig) { r.restart() }, 0},
 		"it is taken over once": {func(r *rig) {
 			r.TakeOverAgain()
 			_, _ = r.runOnce(r.t.Context())
-			r.pending.Messages = nil
 			r.handOut()
 		}, 0},
 	} {
@@ -154,10 +153,10 @@ func TestG3_ATakeoverKeepsWhatWasRead(t *testing.T) {
 			if err := r.takeOver(); err != nil {
 				t.Fatal(err)
 			}
-			if n := len(r.pending.Messages); n != tt.want || n == 0 && r.pending.Base != r.progress.Offset() {
-				t.Errorf("%d messages are kept, after %d; the offset is %d", n, r.pending.Base, r.progress.Offset())
+			if n, _ := r.Queue.Waiting(); n != tt.want || n == 0 && r.Queue.Base() != r.progress.Offset {
+				t.Errorf("%d messages are kept, after %d; the offset is %d", n, r.Queue.Base(), r.progress.Offset)
 			}
-			if r.Status.Applied.Load() != r.progress.Offset() || !r.Status.Owned.Load() || r.Status.Rebuild.Load() != r.progress.Rebuild() || r.due.Len() != 0 {
+			if r.Status.Applied.Load() != r.progress.Offset || !r.Status.Owned.Load() || r.Status.Rebuild.Load() != r.progress.Rebuild || r.due.Len() != 0 {
 				t.Errorf("others are told that %d is applied, and %d is missing", r.Status.Applied.Load(), r.Status.Rebuild.Load())
 			}
 		})
@@ -167,7 +166,7 @@ func TestG3_ATakeoverKeepsWhatWasRead(t *testing.T) {
 // moveTo is what another owner does: it commits up to an offset.
 func (r *rig) moveTo(offset uint64) {
 	r.t.Helper()
-	at := store.Progress{Version: r.progress.Version(), Next: "another's", Offset: offset, Watermark: start}
+	at := store.Progress{Version: r.progress.Version, Next: "another's", Offset: offset, Watermark: start}
 	if err := store.New(r.redis.Client, prefix, 0, 1).Commit(r.t.Context(), at, nil, nil); err != nil {
 		r.t.Fatal(err)
 	}

@@ -109,9 +109,9 @@ type Owner struct {
 	progress    fold.Progress
 	collections *fold.Collections
 	due         fold.DueQueue
-	pending     fold.Pending
+	pending     []*fold.Message // the first of the queue, of which this round applies some
 	announcer   *Announcer
-	delivery    delivery
+	outcomes    []fold.Outcome // of the last step, until they are sent
 
 	tenure tenure
 	reaper reaper
@@ -209,7 +209,7 @@ func (p *Owner) Run(ctx context.Context) error {
 // progress, nor is a part of a load: else a shard that always fails after it would be taken over
 // again and again without a pause, with a tick and a fence each time.
 func (p *Owner) progressed() bool {
-	return p.tenure.loads == nil && (p.progress.CommittedOffset() > p.announcer.UpTo() || time.Since(p.tenure.failed) > backoff.Calm)
+	return p.tenure.loads == nil && (p.progress.CommittedOffset > p.announcer.upTo || time.Since(p.tenure.failed) > backoff.Calm)
 }
 
 // fatal reports whether an error means that it would be wrong to go on.
@@ -271,26 +271,26 @@ func (p *Owner) runOnce(stop context.Context) (worked bool, err error) {
 	if p.tenure.loads != nil {
 		return true, p.load(stop)
 	}
-	read := p.Queue.ReadUpTo() // before Take: no message is missing up to there
+	read := p.Queue.ReadUpTo() // before Next: no message is missing up to there
 	var all bool
-	if p.pending.Messages, all = p.Queue.Take(p.pending.Messages, fold.BatchMessages, fold.BatchBytes); !all {
+	if p.pending, all = p.Queue.Next(fold.BatchMessages, fold.BatchBytes); !all {
 		read = fold.Position{}
 	}
 	var batch []*fold.Message
-	if m := p.pending.Control(); m != nil {
-		if err := p.control(ctx, m); err != nil {
+	if len(p.pending) > 0 && p.pending[0].IsControl() {
+		if err := p.control(ctx, p.pending[0]); err != nil {
 			return false, err
 		}
 		worked = true
 	} else {
-		batch = fold.Batch(p.pending.Messages)
+		batch = fold.Batch(p.pending)
 	}
 	stepped, err := p.step(ctx, batch, read)
 	if err != nil {
 		return false, err
 	}
 	warned := false
-	if p.nextWarning() <= p.progress.Watermark() {
+	if p.nextWarning() <= p.progress.Watermark {
 		if warned, err = p.warn(ctx); err != nil {
 			return false, err
 		}
@@ -320,13 +320,13 @@ func (p *Owner) keep(ctx context.Context) (due bool, err error) {
 	p.Status.FirstDue.Store(p.firstDueKnown())
 	next = min(next, p.nextWarning())
 	p.Ticker.WakeAt(next)
-	if read := p.Queue.ReadUpTo(); read.Time >= next && read.Seq > p.progress.Offset() {
+	if read := p.Queue.ReadUpTo(); read.Time >= next && read.Seq > p.progress.Offset {
 		return true, nil // since the last step
 	}
 	if settled, err := p.settle(ctx); err != nil || settled {
 		return settled, err
 	}
-	if p.progress.Rebuild() != 0 && p.progress.Offset() >= p.progress.Rebuild() {
+	if p.progress.Rebuild != 0 && p.progress.Offset >= p.progress.Rebuild {
 		return false, p.commit(ctx, p.progress.Here(), nil, nil)
 	}
 	if time.Since(p.duties.heartbeat) < HeartbeatEvery {
@@ -356,7 +356,7 @@ func (p *Owner) verify(ctx context.Context, collections []string) error {
 	defer cancel()
 	defer p.Status.Works("waiting for Redis (verify)")()
 	began := time.Now()
-	if err := p.Store.Verify(ctx, p.progress.Version(), collections, p.collections.IndexesOf(collections)...); err != nil {
+	if err := p.Store.Verify(ctx, p.progress.Version, collections, p.collections.IndexesOf(collections)...); err != nil {
 		return err
 	}
 	p.tenure.verified = began
@@ -371,11 +371,11 @@ func (p *Owner) judge() {
 	p.Status.Paused.Store(int64(p.collections.Paused()))
 	p.Status.Making.Store(int64(p.collections.IndexesMade()))
 	switch {
-	case p.firstDue() <= p.progress.CommittedWatermark():
-		p.Status.Due.Store(min(known, p.progress.CommittedWatermark()))
-	case p.collections.FirstWarning() > p.progress.CommittedWatermark():
+	case p.firstDue() <= p.progress.CommittedWatermark:
+		p.Status.Due.Store(min(known, p.progress.CommittedWatermark))
+	case p.collections.FirstWarning() > p.progress.CommittedWatermark:
 		p.announcer.Settle(&Checkpoint{
-			Log: p.Log.ID(), Seq: p.progress.CommittedOffset(), Watermark: p.progress.CommittedWatermark(), Stamp: p.progress.Stamp().String(),
+			Log: p.Log.ID(), Seq: p.progress.CommittedOffset, Watermark: p.progress.CommittedWatermark, Stamp: p.progress.Stamp.String(),
 		})
 		fallthrough
 	default:

@@ -12,7 +12,7 @@ import (
 // queueBytes bounds a Queue, in the bodies of its messages.
 const queueBytes = 32 << 20
 
-// Queue holds the messages that were read and that the owner has not taken yet. It is bounded in messages and in
+// Queue holds the messages that were read and that the owner has not applied yet. It is bounded in messages and in
 // bytes; the reader waits for room.
 //
 //   - I1: a message is put in once, and in the order of the log.
@@ -28,7 +28,8 @@ type Queue struct {
 	bytes    int
 	most     int // messages
 
-	read      fold.Position // up to which all messages are in the queue, or were taken
+	read      fold.Position // up to which all messages are in the queue, or were applied
+	base      uint64        // see Base
 	floor     uint64        // the sequence after which the messages are needed
 	wanted    bool          // the owner has taken the shard over, and needs messages at all
 	rewinds   uint64        // a reading from before the last one is refused
@@ -108,22 +109,34 @@ func (q *Queue) ReadUpTo() fold.Position {
 	return q.read
 }
 
-// Take returns into with messages added, up to so many messages and bytes in all, and whether the queue is empty
-// then.
-func (q *Queue) Take(into []*fold.Message, most, bytes int) (messages []*fold.Message, empty bool) {
+// Next are the first messages, up to so many messages and bytes in all, and whether these are all that the queue has.
+// They stay in the queue until the owner has applied them.
+func (q *Queue) Next(most, bytes int) (messages []*fold.Message, all bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, m := range into {
-		bytes -= len(m.Body)
-	}
 	n := 0
-	for n < len(q.messages) && len(into) < most && bytes > 0 {
+	for n < min(most, len(q.messages)) && bytes > 0 {
 		bytes -= len(q.messages[n].Body)
-		into = append(into, q.messages[n])
 		n++
 	}
+	return slices.Clone(q.messages[:n]), n == len(q.messages)
+}
+
+// Applied drops the first n messages, which were applied.
+func (q *Queue) Applied(n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if n > 0 {
+		q.base = q.messages[n-1].Seq
+	}
 	q.drop(n)
-	return into, len(q.messages) == 0
+}
+
+// Base is the sequence after which the queue has all messages up to the position of the reader.
+func (q *Queue) Base() uint64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.base
 }
 
 // drop removes the first n messages.
@@ -142,7 +155,7 @@ func (q *Queue) drop(n int) {
 func (q *Queue) Rewind(after uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.read, q.floor, q.wanted, q.truncated = fold.Position{}, after, true, nil
+	q.read, q.base, q.floor, q.wanted, q.truncated = fold.Position{}, after, after, true, nil
 	q.drop(len(q.messages))
 	q.again()
 }
@@ -169,7 +182,7 @@ func (q *Queue) Skip(offset uint64) {
 		n++
 	}
 	q.drop(n)
-	q.floor = max(q.floor, offset)
+	q.base, q.floor = max(q.base, offset), max(q.floor, offset)
 }
 
 // truncate notes that a reading has found the log truncated: it does not have what the owner needs, unless the owner

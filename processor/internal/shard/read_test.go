@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"pgregory.net/rapid"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/integration/harness/poll"
@@ -55,7 +56,7 @@ func (r *Reader) readAll(t *testing.T, p *pull) (got []string) {
 		t.Errorf("the reading ends with %v", err)
 	}
 	p.beat.Stop()
-	list, _ := r.Queue.Take(nil, 100, 1<<20)
+	list, _ := r.Queue.take(100, 1<<20)
 	for _, m := range list {
 		got = append(got, fmt.Sprint(m.Seq, " ", m.Time))
 	}
@@ -84,7 +85,7 @@ func TestG1_TheRulesOfRepliesDoNotCome(t *testing.T) {
 	if err := r.readOn(ctx, 6, number, p); err != nil || ctx.Err() == nil {
 		t.Errorf("the reading ends with %v; the rules were asked for: %t", err, ctx.Err() != nil)
 	}
-	if list, _ := r.Queue.Take(nil, 100, 1<<20); len(list) > 0 || r.Queue.ReadUpTo().Seq != 0 {
+	if list, _ := r.Queue.take(100, 1<<20); len(list) > 0 || r.Queue.ReadUpTo().Seq != 0 {
 		t.Errorf("the owner gets message %d of the stream of configurations, refused with %v", list[0].Source, list[0].Rejected)
 	}
 }
@@ -318,7 +319,7 @@ func TestG1_RewoundQuickly(t *testing.T) {
 	}
 	r.Queue.Rewind(0)
 	eventually(t, "the log is read from its beginning", func() bool { n, _ := r.Queue.Waiting(); return n > 0 })
-	if list, _ := r.Queue.Take(nil, 1, 1<<20); list[0].Seq != 1 || list[0].Time != list[0].Stamp/int64(time.Millisecond) {
+	if list, _ := r.Queue.take(1, 1<<20); list[0].Seq != 1 || list[0].Time != list[0].Stamp/int64(time.Millisecond) {
 		t.Errorf("the first message is %+v: log time knows what comes later", list[0].Position)
 	}
 	r.Queue.Wake()
@@ -387,4 +388,37 @@ func TestG12_ThePositionHasItsStamp(t *testing.T) {
 			t.Errorf("with the stamp of message %d the position is %+v, want %+v", seq, got, want)
 		}
 	}
+}
+
+// TestG4_LogTime: log time is the greatest stamp so far, wherever the reading began, if
+// the owner knows the log time there.
+//
+// Goes red if a second reading forgets a stamp that is greater than later ones, or knows
+// one that comes later.
+func TestG4_LogTime(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		stamps := rapid.SliceOfN(rapid.Int64Range(1, 20), 1, 40).Draw(t, "stamps")
+		greatest := func(upTo int) int64 {
+			if upTo == 0 {
+				return 0
+			}
+			return slices.Max(stamps[:upTo])
+		}
+		// Sequence i+1 is stamped stamps[i].
+		began := rapid.IntRange(0, len(stamps)-1).Draw(t, "began")
+		var c logTime
+		read := began
+		for range rapid.IntRange(1, 5).Draw(t, "readings") {
+			start := rapid.IntRange(began, read).Draw(t, "start")
+			c.back(uint64(start))
+			end := rapid.IntRange(start, len(stamps)).Draw(t, "end")
+			for i := start; i < end; i++ {
+				got := max(c.at(uint64(i+1), stamps[i]), greatest(began))
+				if want := greatest(i + 1); got != want {
+					t.Fatalf("from %d, back at %d: log time at %d of %v is %d, want %d", began, start, i+1, stamps, got, want)
+				}
+			}
+			read = max(read, end)
+		}
+	})
 }

@@ -59,7 +59,7 @@ func (p *Owner) reapNow(ctx context.Context) error {
 func (p *Owner) reap(ctx context.Context, d *fold.Decision, messages []*fold.Message, now fold.Position) (due []*fold.DueDocument, held bool, err error) {
 	most, paced := p.mayReap(now.Time, len(messages))
 	at := now.Time
-	if len(p.pending.Messages) == 0 { // the log is silent, perhaps
+	if len(p.pending) == 0 { // the log is silent, perhaps
 		at = max(at, p.logClock())
 	}
 	bytes := reapBytes
@@ -82,7 +82,7 @@ func (p *Owner) reap(ctx context.Context, d *fold.Decision, messages []*fold.Mes
 // due queue has these as they were before.
 func (p *Owner) following(w *work, until time.Time) *work {
 	waiting, _ := p.Queue.Waiting()
-	if !w.isFull() || w.decision.NamesDocuments() || waiting+len(p.pending.Messages) > len(w.messages) || time.Now().After(until) {
+	if !w.isFull() || w.decision.NamesDocuments() || waiting > len(w.messages) || time.Now().After(until) {
 		return nil
 	}
 	now := w.to.Time

@@ -83,7 +83,7 @@ func TestReapsManyWhileBehind(t *testing.T) {
 		hurries, behind bool
 	}{{ReapChunk - 1, false, false}, {ReapChunk, false, true}, {ReapChunk, true, true}} {
 		r.due.Set(dueAt(start, tt.due))
-		d := fold.New(r.Limits, r.collections, r.progress.Watermark())
+		d := fold.New(r.Limits, r.collections, r.progress.Watermark)
 		if _, _, err := r.reap(t.Context(), d, nil, fold.Position{Seq: 9, Time: start}); err != nil {
 			t.Fatal(err)
 		}
@@ -134,8 +134,8 @@ func TestG4_LookedUpInASilentLog(t *testing.T) {
 	first := func(at int64) { r.collections.LookedUp(r.collections.Collection("c"), store.NoScore, at) }
 	for messages, looks := range []bool{true, false} {
 		first(now)
-		r.passed, r.pending.Messages = nil, make([]*fold.Message, messages)
-		d := fold.New(r.Limits, r.collections, r.progress.Watermark())
+		r.passed, r.pending = nil, make([]*fold.Message, messages)
+		d := fold.New(r.Limits, r.collections, r.progress.Watermark)
 		if _, _, err := r.reap(t.Context(), d, nil, fold.Position{Seq: 9, Time: now - 60_000}); err != nil || (r.calls("due") > 0) != looks {
 			t.Errorf("while %d messages wait: it was looked up: %q, %v", messages, r.passed, err)
 		}
@@ -163,7 +163,7 @@ func TestG4_WhatIsLookedUp(t *testing.T) {
 	r.write(start+lookUpAhead+1, "later", `{"ttl":2}`)
 	r.write(start+lookUpAhead+1, "inherits", `{}`)
 	r.idle()
-	if err := r.lookUp(t.Context(), r.progress.Offset(), start+2000, ReapChunk, reapBytes); err != nil {
+	if err := r.lookUp(t.Context(), r.progress.Offset, start+2000, ReapChunk, reapBytes); err != nil {
 		t.Fatal(err)
 	}
 	bodies := map[string]string{}
@@ -188,8 +188,8 @@ func TestG4_WhatIsLookedUp(t *testing.T) {
 	}
 	r.passTime(start + 4000) // log time never goes back
 	r.idle()
-	if r.progress.Watermark() != start+5000 {
-		t.Errorf("log time is %d", r.progress.Watermark()-start)
+	if r.progress.Watermark != start+5000 {
+		t.Errorf("log time is %d", r.progress.Watermark-start)
 	}
 }
 
@@ -343,7 +343,7 @@ func TestG4_WhatEndsIsSettled(t *testing.T) {
 	r.idle()
 	r.send(start+2000, prefix.Drop("c"), ``)
 	r.handOut()
-	if err := r.control(t.Context(), r.pending.Control()); err != nil {
+	if err := r.control(t.Context(), r.pending[0]); err != nil {
 		t.Fatal(err)
 	}
 	for step, want := range []bool{false, true, false} { // a document is due; it is reaped
@@ -388,12 +388,12 @@ func reapsAsMuchAsItApplies(t *testing.T, body string, configures bool) {
 		r.write(start+2000, fmt.Sprint("new", i), body)
 	}
 	r.handOut()
-	begin := r.progress.Offset()
+	begin := r.progress.Offset
 	for range 10 {
 		if _, err := r.runOnce(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		applied, reaped := int(r.progress.Offset()-begin), len(r.expired())
+		applied, reaped := int(r.progress.Offset-begin), len(r.expired())
 		if reaped < min(applied, many) {
 			t.Fatalf("it has applied %d messages and reaped %d documents that were due before them", applied, reaped)
 		}
@@ -401,7 +401,7 @@ func reapsAsMuchAsItApplies(t *testing.T, body string, configures bool) {
 			return
 		}
 	}
-	t.Errorf("ten steps have applied %d of %d messages", r.progress.Offset()-begin, many)
+	t.Errorf("ten steps have applied %d of %d messages", r.progress.Offset-begin, many)
 }
 
 // TestG4_AWriteFindsAnExpiredDocument: where a write comes at the deadline of a document that was looked up ahead, the
@@ -414,7 +414,7 @@ func TestG4_AWriteFindsAnExpiredDocument(t *testing.T) {
 	r.send(start, "lapse.config.c", `{"defaultTtl":9}`)
 	r.write(start, "a", `{"ttl":2}`)
 	r.idle()
-	if err := r.lookUp(t.Context(), r.progress.Offset(), start+2000, ReapChunk, reapBytes); err != nil {
+	if err := r.lookUp(t.Context(), r.progress.Offset, start+2000, ReapChunk, reapBytes); err != nil {
 		t.Fatal(err)
 	}
 	r.passed = nil

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"math"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -102,7 +101,7 @@ func (r *rig) restart() {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(publisher.Close)
-	board, queue := health.New(logger), NewQueue(1000)
+	board, queue := health.New(logger), NewQueue(1<<20)
 	log := streams.NewLog(r.streams, r.link)
 	r.log = events.NewSource(names, r.streams.Created())
 	tail, ticker := publisher.NewTail(r.log), NewTicker(r.js, r.link, names.Tick(), queue, board)
@@ -185,7 +184,7 @@ func (r *rig) try() error {
 		if err != nil {
 			return err
 		}
-		if r.handOut(); worked || len(r.pending.Messages) > 0 {
+		if r.handOut(); worked || len(r.pending) > 0 {
 			continue
 		}
 		if r.taking == nil {
@@ -259,11 +258,10 @@ func (r *rig) checkpoint() {
 
 // handOut hands out what the reader of the log would have brought.
 func (r *rig) handOut() {
-	i := slices.IndexFunc(r.sent, func(m *fold.Message) bool { return m.Seq > r.pending.Base })
-	r.pending.Messages = slices.Clone(r.sent[max(0, i):])
-	if i < 0 {
-		r.pending.Messages = nil
+	for _, m := range r.sent {
+		r.Queue.put(m, r.Queue.rewinds)
 	}
+	r.pending, _ = r.Queue.Next(1<<30, 1<<30)
 }
 
 // statusOf is that of the outcome of a message, of which there has to be one; 0 if there is none.
@@ -314,7 +312,7 @@ func (r *rig) expired() []string {
 // documents are the ids of the documents of c that are stored.
 func (r *rig) documents() []string {
 	r.t.Helper()
-	found, err := store.New(r.redis.Client, prefix, 0, 1).Copy(r.t.Context(), r.progress.Version(), []string{"c"}, store.CopyPlace{}, 1000, 1<<20)
+	found, err := store.New(r.redis.Client, prefix, 0, 1).Copy(r.t.Context(), r.progress.Version, []string{"c"}, store.CopyPlace{}, 1000, 1<<20)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -36,19 +36,19 @@ func TestG3_TimeAtTheEndOfTheFormerOwner(t *testing.T) {
 		{"and more has come than is applied", []*fold.Message{{Position: fold.Position{Seq: 12, Time: 1200}}}, fold.Position{}, 1200, fold.Position{Seq: 12, Time: 1200}},
 	} {
 		p := at8(tt.messages, upTo)
-		if here := p.reach(tt.messages, tt.to); here != tt.here || p.announcer.UpToTime() != tt.want {
-			t.Errorf("%s: applied up to %v, may have been published up to %d; want %v, %d", tt.name, here, p.announcer.UpToTime(), tt.here, tt.want)
+		if here := p.reach(tt.messages, tt.to); here != tt.here || p.announcer.time != tt.want {
+			t.Errorf("%s: applied up to %v, may have been published up to %d; want %v, %d", tt.name, here, p.announcer.time, tt.here, tt.want)
 		}
 	}
 	p := at8([]*fold.Message{{Position: fold.Position{Seq: 9, Time: 900}}, {Position: fold.Position{Seq: 11, Time: 1100}}}, 0)
-	if here := p.reach(p.pending.Messages[:1], fold.Position{Seq: 12, Time: 1200}); here != (fold.Position{Seq: 9, Time: 900}) {
+	if here := p.reach(p.pending[:1], fold.Position{Seq: 12, Time: 1200}); here != (fold.Position{Seq: 9, Time: 900}) {
 		t.Errorf("with a message left, the log is applied up to %v", here)
 	}
 }
 
 // at8 is a shard at offset 8, where outputs up to upTo may have been published.
 func at8(messages []*fold.Message, upTo uint64) *Owner {
-	p := &Owner{pending: fold.Pending{Messages: messages}}
+	p := &Owner{pending: messages}
 	p.progress.Resume(store.State{Offset: 8, Watermark: 800}, "", 0)
 	p.announcer = NewAnnouncer(&Parts{}, p)
 	p.announcer.Begin(Checkpoint{}, upTo, events.Place{})

@@ -11,8 +11,10 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/fold"
+	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 const takeOverTimeout = 30 * time.Second
@@ -111,7 +113,7 @@ func (p *Owner) TakeOver(ctx context.Context) (upTo uint64, err error) {
 }
 
 func (p *Owner) known() known {
-	return known{EverTaken: p.tenure.everTaken, Committed: p.progress.CommittedOffset(), Damage: p.tenure.damage}
+	return known{EverTaken: p.tenure.everTaken, Committed: p.progress.CommittedOffset, Damage: p.tenure.damage}
 }
 
 // examine finds out what is stored, and whether the log can continue it, or a snapshot. It may scan all of Redis, and
@@ -122,10 +124,10 @@ func (p *Owner) examine(stop context.Context) (v verdict, err error) {
 	if err != nil {
 		return v, err
 	}
-	if p.delivery.open && p.progress.Attempted(f.State.Version) {
+	if p.progress.Attempted(f.State.Version) {
 		p.deliver() // the commit took effect, and only its reply was lost
 	}
-	p.delivery = delivery{}
+	p.outcomes = nil
 	return examiner{&p.Parts}.Examine(stop, f)
 }
 
@@ -205,9 +207,9 @@ func (p *Owner) resume(ctx context.Context, before *verdict, upTo uint64) error 
 			Version: version, Log: p.Log.ID(), Offset: v.Known.Origin, Events: p.announcer.Last().String(),
 		}
 		lacks = last
-		err = p.Store.Clear(ctx, p.progress.Version(), next, lacks)
+		err = p.Store.Clear(ctx, p.progress.Version, next, lacks)
 	default:
-		err = p.Store.Take(ctx, store.State{Version: p.progress.Version()}, version, lacks)
+		err = p.Store.Take(ctx, store.State{Version: p.progress.Version}, version, lacks)
 	}
 	if err != nil {
 		return err
@@ -243,18 +245,17 @@ func (p *Owner) forgetSnapshots(ctx context.Context, v *verdict) error {
 // goOn goes on from a state. The messages that were read are kept if the state is not
 // older than where the reading began; else the log is read again.
 func (p *Owner) goOn(stored store.State, version string, rebuild uint64) {
-	older := !p.tenure.everTaken || stored.Offset < p.pending.Base || p.Queue.Truncated() != nil
+	older := !p.tenure.everTaken || stored.Offset < p.Queue.Base() || p.Queue.Truncated() != nil
 	p.progress.Resume(stored, version, rebuild)
 	p.collections = fold.NewCollections(stored.Configs, stored.Collections)
 	p.collections.ResumeMaking(stored.Making)
 	p.warnFrom()
 	p.due.Set(nil)
+	p.pending = nil
 	if older {
-		p.pending = fold.Pending{Base: stored.Offset}
 		p.Reader.Return(stored)
 	} else {
 		p.Queue.Skip(stored.Offset)
-		p.pending.Skip(stored.Offset)
 	}
 	if rebuild != 0 && p.tenure.everTaken { // at the start it is no news
 		p.Logger.Warn("the shard is being rebuilt from the log", slog.Uint64("from", stored.Offset), slog.Uint64("to", rebuild))
@@ -268,4 +269,21 @@ func (p *Owner) goOn(stored store.State, version string, rebuild uint64) {
 	p.Status.Configured.Store(stored.Configured)
 	p.Status.Making.Store(int64(p.collections.IndexesMade()))
 	p.Status.Owned.Store(true)
+}
+
+// OpenCollections reports whether collections are open ([wire.CollectionsRule]) by what TakeOver has found: by the
+// snapshot that is to be loaded, or else by what is stored. known is false if a person has begun the shard anew, and
+// neither has a rule: then the log needs one. OpenCollections is for the time before Run.
+func (p *Owner) OpenCollections() (open, known bool, err error) {
+	if m := p.tenure.loads; m != nil {
+		c, err := store.DecodeConfig(m.Configs[wire.CollectionsRule])
+		if err != nil {
+			err = fmt.Errorf("%w: %w", snapshot.ErrDamaged, err)
+		}
+		return c.Open, true, err
+	}
+	if p.collections == nil { // the shard could not be taken over yet, and Run tries again: the last rule of the log tells
+		return false, true, nil
+	}
+	return p.collections.Config(wire.CollectionsRule).Open, !p.collections.Unruled(), nil
 }

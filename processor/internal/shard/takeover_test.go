@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -358,7 +359,7 @@ func TestG12_GivenUp(t *testing.T) {
 	r.idle()
 	r.checkpoint()
 	r.loseEvents()
-	r.truncate(r.progress.Offset() + 1)
+	r.truncate(r.progress.Offset + 1)
 	r.restart()
 	if got := r.refused(events.ErrLost); got.Accept != streams.LostEvents || got.Removes {
 		t.Errorf("it can be given up by %s, and that removes something from Redis: %v", got.Accept, got.Removes)
@@ -405,7 +406,7 @@ func TestG7_ADamagedShardIsKept(t *testing.T) {
 	r.write(start, "a", `{"ttl":-1}`)
 	r.write(start, "b", `{"ttl":-1}`)
 	r.idle()
-	r.truncate(r.progress.Offset() + 1)
+	r.truncate(r.progress.Offset + 1)
 	keys, err := r.redis.Client.Keys(t.Context(), "*docs*").Result()
 	if err != nil || len(keys) != 1 || r.redis.Client.HDel(t.Context(), keys[0], "a").Val() != 1 {
 		t.Fatal(keys, err)
@@ -431,3 +432,35 @@ func must[T any](v T, err error) T {
 	}
 	return v
 }
+
+// TestG7_AFollowerWaitsForASnapshot: Redis is emptied in a region that follows another one, and the first region has
+// replaced the snapshots that the record here names. The owner tries again: the next record names others.
+func TestG7_AFollowerWaitsForASnapshot(t *testing.T) {
+	r := newRig(t)
+	r.idle()
+	r.write(start, "a", `{}`)
+	r.idle()
+	r.snapshot()
+	r.idle()
+	r.truncate(r.progress.Offset + 1)
+	if err := r.objects.Remove(t.Context(), "0"); err != nil {
+		t.Fatal(err)
+	}
+	r.wipe()
+	r.TakeOverAgain()
+	r.Mirror = nothingPublished{}
+	if err := r.try(); err == nil || r.fatal(err) || !strings.Contains(err.Error(), "waiting for a snapshot") {
+		t.Errorf("in a region that follows another one: %v", err)
+	}
+	r.Mirror = nil
+	if err := r.try(); !errors.Is(err, streams.ErrLogTruncated) || !r.fatal(err) {
+		t.Errorf("in the first region: %v", err)
+	}
+}
+
+// nothingPublished is a Mirror of a region of which nothing is known.
+type nothingPublished struct{}
+
+func (nothingPublished) Published() (*Checkpoint, <-chan struct{}) { return nil, nil }
+func (nothingPublished) Reached() bool                             { return true }
+func (nothingPublished) Ended() context.Context                    { return context.Background() }

@@ -1,8 +1,6 @@
 package shard
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math"
 	"testing"
@@ -127,46 +125,6 @@ func TestTickerSeesTheClockOfASilentLog(t *testing.T) {
 			t.Errorf("it was set right: %s", pause)
 		}
 	})
-}
-
-// TestG3_ABarrierIsANewTick: a takeover that begins while a tick is on its way gets the next tick, which
-// all share that begin meanwhile. The former owner may have published for messages behind the first one.
-//
-// It fails if a caller joins a tick that may have been stored before it came.
-func TestG3_ABarrierIsANewTick(t *testing.T) {
-	t.Parallel()
-	const subject = "tick"
-	js := natstest.Connect(t, natstest.Options{})
-	ticks, err := js.Conn().SubscribeSync(subject) // in place of the log
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, stop := streams.WatchLink(js.Conn())
-	defer stop()
-	tk := NewTicker(js, l, subject, NewQueue(1), nil)
-	gone, leave := context.WithCancel(t.Context())
-	leave()
-	for round := range uint64(3) { // a tick too many is that of the next round
-		first := make(chan uint64, 1)
-		go func() {
-			seq, err := tk.Barrier(t.Context())
-			if err != nil {
-				t.Error(err)
-			}
-			first <- seq
-		}()
-		onItsWay := next(t, ticks)
-		for range 2 { // these have begun when Barrier returns, as they do not wait
-			if _, err := tk.Barrier(gone); !errors.Is(err, context.Canceled) {
-				t.Errorf("a caller that has left gets %v", err)
-			}
-		}
-		answer(t, onItsWay, 2*round+1)
-		if seq := <-first; seq != 2*round+1 {
-			t.Errorf("the first caller gets %d, want %d", seq, 2*round+1)
-		}
-		answer(t, next(t, ticks), 2*round+2)
-	}
 }
 
 // TestABarrierWaitsForALeader: the log of a takeover may have been created just before, and have no leader yet.
