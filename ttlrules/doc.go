@@ -41,12 +41,12 @@
 //
 // Invariants:
 //
-//   - I1: a document is expired from the instant its deadline is reached
+//   - reached: a document is expired from the instant its deadline is reached
 //     (deadline <= now).
-//   - I2: expired is final: a document that was expired under a default that was
+//   - final: expired is final: a document that was expired under a default that was
 //     current then stays expired under every later default.
-//   - I3: a document that the history admitted is expired at an instant from its _ts on
+//   - cuts: a document that the history admitted is expired at an instant from its _ts on
 //     exactly if its index score is at or under the cut of that instant ([History.Cuts]), in its band.
-//   - I4: [History.Settled] changes nothing for a document that is not expired,
+//   - settled: [History.Settled] changes nothing for a document that is not expired,
 //     now or under any change to come.
 package ttlrules

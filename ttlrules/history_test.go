@@ -10,7 +10,7 @@ import (
 
 // TestG2_ExpiredFromTheDeadlineOn pins the boundary: a millisecond before its
 // deadline a document is live, at it and a millisecond after it is expired, by
-// Expired as by the cut (I1, I3).
+// Expired as by the cut.
 //
 // It fails if Expired or Cuts compares with < instead of <=, or counts seconds as
 // anything but 1000 milliseconds.

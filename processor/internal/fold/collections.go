@@ -16,19 +16,19 @@ import (
 // Collections holds what the owner of a shard knows of its collections. There may be
 // very many, so no step visits all of them:
 //
-//   - K1: a collection is in the map if it is configured, or has documents.
+//   - map: a collection is in the map if it is configured, or has documents.
 //     The commit that removes the last of these removes it from the map.
-//   - K2: byDue holds exactly the collections in which documents outside the due queue
+//   - due: byDue holds exactly the collections in which documents outside the due queue
 //     may become due, the earliest deadline on top; byWarning those in which documents
 //     may have to be warned of, the earliest warning on top.
-//   - K3: unsettled holds exactly the collections with more than one epoch, or with a pause that is not drained or
+//   - in turn: unsettled holds exactly the collections with more than one epoch, or with a pause that is not drained or
 //     over, long those with more than MaxEpochs, and draining the old generations, which end when none of their
 //     documents is due.
-//   - K4: older names the old generations of each collection, the oldest first.
+//   - generations: older names the old generations of each collection, the oldest first.
 //
 // An old generation is a collection that was dropped. It is kept, under a name of its
 // own, until the events are published of its documents that had expired before the drop.
-// Every change of a collection goes through the methods here, which keep K1 to K4.
+// Every change of a collection goes through the methods here, which keep all that true.
 type Collections struct {
 	all            map[string]*Collection
 	byDue          dueHeap
@@ -40,7 +40,7 @@ type Collections struct {
 	verifying      ring // all of them
 	making         ring // those with property indexes that are being made
 	makes          int  // these indexes
-	Older          map[string][]string
+	older          map[string][]string
 	paused         int // collections that are paused
 	lacksBeginning bool
 	near           map[string]string // see Nearest
@@ -100,7 +100,7 @@ func NewCollections(configs map[string]store.Config, withDocuments []string) *Co
 	s := &Collections{
 		all:       make(map[string]*Collection, len(configs)),
 		long:      make(map[*Collection]struct{}),
-		Older:     make(map[string][]string),
+		older:     make(map[string][]string),
 		draining:  ring{kind: drainingRing},
 		unsettled: ring{kind: unsettledRing},
 		verifying: ring{kind: verifyingRing},
@@ -144,8 +144,8 @@ func (s *Collections) Make(name string) *Collection {
 	s.verifying.add(c)
 	if IsGeneration(name) {
 		of := CollectionName(name)
-		s.Older[of] = append(s.Older[of], name)
-		slices.SortFunc(s.Older[of], func(a, b string) int { return cmp.Compare(generationSeq(a), generationSeq(b)) })
+		s.older[of] = append(s.older[of], name)
+		slices.SortFunc(s.older[of], func(a, b string) int { return cmp.Compare(generationSeq(a), generationSeq(b)) })
 	}
 	return c
 }
@@ -168,9 +168,9 @@ func (s *Collections) Remove(name string) {
 	s.setMaking(c, store.Making{})
 	if IsGeneration(name) {
 		of := CollectionName(name)
-		s.Older[of] = slices.DeleteFunc(s.Older[of], func(other string) bool { return other == name })
-		if len(s.Older[of]) == 0 {
-			delete(s.Older, of)
+		s.older[of] = slices.DeleteFunc(s.older[of], func(other string) bool { return other == name })
+		if len(s.older[of]) == 0 {
+			delete(s.older, of)
 		}
 	}
 }
@@ -401,7 +401,7 @@ func (s *Collections) ToSettle(now int64, most int, queue *DueQueue) []*Collecti
 }
 
 // Generations are the names of the old generations of a collection, the oldest first.
-func (s *Collections) Generations(collection string) []string { return s.Older[collection] }
+func (s *Collections) Generations(collection string) []string { return s.older[collection] }
 
 // All are the names of all collections, in no order.
 func (s *Collections) All() []string {

@@ -15,7 +15,7 @@ import (
 )
 
 // TestCollections compares the collections with a walk over all of them, through random
-// changes (K1 to K4).
+// changes: see Collections.
 //
 // Goes red if a change leaves a collection in the wrong set.
 func TestCollections(t *testing.T) {
@@ -41,7 +41,7 @@ func TestCollections(t *testing.T) {
 					s.Move(name, GenerationName(name, uint64(100+seq)), store.Config{History: s.Config(name).History.With(50_000, 9, ttlrules.Off)})
 				}
 			case 6:
-				if gens := s.Older[name]; len(gens) > 0 {
+				if gens := s.older[name]; len(gens) > 0 {
 					s.Remove(gens[draw("generation", len(gens))])
 				} else {
 					s.Remove(name)
@@ -145,7 +145,7 @@ func checkCollections(t *rapid.T, s *Collections, until int64) {
 	list("long", slices.Collect(maps.Keys(s.long)))
 	list("draining", s.draining.list)
 	list("unsettled", s.unsettled.list)
-	for name, older := range s.Older {
+	for name, older := range s.older {
 		if !slices.IsSortedFunc(older, func(a, b string) int { return int(generationSeq(a)) - int(generationSeq(b)) }) {
 			t.Fatalf("generations out of order: %v", older)
 		}

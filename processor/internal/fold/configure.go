@@ -97,16 +97,22 @@ const mostWarnings = 4
 // readMore reads the properties of a configuration that are not defaultTtl or indexingMode.
 func (c *Requested) readMore(name string, value []byte) *Refusal {
 	ok, use := false, ""
+	seconds := func(to *int32) {
+		use = "a whole number of seconds from 1 to 2147483647, or null for no limit"
+		*to, ok = readLimit(value)
+	}
+	// flag reads a value that is to be either yes or no.
+	flag := func(to *bool, yes, no string) {
+		use = "true or false"
+		*to, ok = string(value) == yes, string(value) == yes || string(value) == no
+	}
 	switch name {
 	case "minTtl":
-		use = "a whole number of seconds from 1 to 2147483647, or null for no limit"
-		c.MinTTL, ok = readLimit(value)
+		seconds(&c.MinTTL)
 	case "maxTtl":
-		use = "a whole number of seconds from 1 to 2147483647, or null for no limit"
-		c.MaxTTL, ok = readLimit(value)
+		seconds(&c.MaxTTL)
 	case "maxLife":
-		use = "a whole number of seconds from 1 to 2147483647, or null for no limit"
-		c.MaxLife, ok = readLimit(value)
+		seconds(&c.MaxLife)
 	case "warnBefore":
 		use = fmt.Sprintf("a list of at most %d different whole numbers of seconds from 1 to 2147483647, or [] for no warnings", mostWarnings)
 		c.WarnBefore, ok = readWarnings(value)
@@ -116,14 +122,11 @@ func (c *Requested) readMore(name string, value []byte) *Refusal {
 		c.SlideOnRead, err = wire.ParseSlide(value)
 		ok = err == nil
 	case "changes":
-		use = "true or false"
-		c.Changes, ok = string(value) == "true", string(value) == "true" || string(value) == "false"
+		flag(&c.Changes, "true", "false")
 	case "paused":
-		use = "true or false"
-		c.Paused, ok = string(value) == "true", string(value) == "true" || string(value) == "false"
+		flag(&c.Paused, "true", "false")
 	case "eventBody":
-		use = "true or false"
-		c.NoEventBody, ok = string(value) == "false", string(value) == "true" || string(value) == "false"
+		flag(&c.NoEventBody, "false", "true")
 	case "indexes":
 		return c.readIndexes(value)
 	default:

@@ -201,29 +201,16 @@ func (d Decoder) header(m *Message, s wire.LogSubject, header map[string][]strin
 	if _, ok := header[""]; ok {
 		bad("the headers cannot be read: write each on a line of its own, as a name, a colon and a value.")
 	}
-	var traces, replies, matches, deadlines, limits, clocks, targets, slides, others []string
-	for name, values := range header {
-		switch {
-		case strings.EqualFold(name, wire.HeaderTrace):
-			traces = append(traces, values...)
-		case strings.EqualFold(name, wire.HeaderReplyTo):
-			replies = append(replies, values...)
-		case strings.EqualFold(name, wire.HeaderIfMatch):
-			matches = append(matches, values...)
-		case strings.EqualFold(name, wire.HeaderExpiresAt):
-			deadlines = append(deadlines, values...)
-		case strings.EqualFold(name, wire.HeaderNotAfter):
-			limits = append(limits, values...)
-		case strings.EqualFold(name, wire.HeaderClock):
-			clocks = append(clocks, values...)
-		case strings.EqualFold(name, wire.HeaderTarget):
-			targets = append(targets, values...)
-		case strings.EqualFold(name, wire.HeaderSlide):
-			slides = append(slides, values...)
-		case len(name) >= len(ownHeaders) && strings.EqualFold(name[:len(ownHeaders)], ownHeaders):
+	values, others := make(map[string][]string, len(header)), []string(nil)
+	for name, list := range header {
+		if i := slices.IndexFunc(headersRead, func(h string) bool { return strings.EqualFold(h, name) }); i >= 0 {
+			values[headersRead[i]] = append(values[headersRead[i]], list...)
+		} else if len(name) >= len(ownHeaders) && strings.EqualFold(name[:len(ownHeaders)], ownHeaders) {
 			others = append(others, name)
 		}
 	}
+	traces, matches, replies := values[wire.HeaderTrace], values[wire.HeaderIfMatch], values[wire.HeaderReplyTo]
+	slides := values[wire.HeaderSlide]
 	if len(traces) == 1 && wire.ValidTraceparent(traces[0]) {
 		m.Trace = traces[0]
 	}
@@ -231,7 +218,7 @@ func (d Decoder) header(m *Message, s wire.LogSubject, header map[string][]strin
 		bad("header %s is not known: the headers of lapse are %s.", wire.Quote(slices.Min(others)), allOf(headers))
 	}
 	if m.Rejected == nil {
-		m.Rejected = cmp.Or(m.readClock(deadlines, limits, clocks), m.readTarget(targets), m.takes(wire.HeaderSlide, slides, []wire.Op{wire.Touch}))
+		m.Rejected = cmp.Or(m.readClock(values), m.readTarget(values[wire.HeaderTarget]), m.takes(wire.HeaderSlide, slides, []wire.Op{wire.Touch}))
 	}
 	m.Slide = len(slides) > 0
 	switch len(matches) {
@@ -275,6 +262,9 @@ const ownHeaders = "Lapse-"
 
 // headers are those that a client may send.
 var headers = []string{wire.HeaderIfMatch, wire.HeaderReplyTo, wire.HeaderExpiresAt, wire.HeaderNotAfter, wire.HeaderClock, wire.HeaderTarget}
+
+// headersRead are those and the ones of tracing and of lapse itself.
+var headersRead = append(slices.Clip(headers), wire.HeaderTrace, wire.HeaderSlide)
 
 const severalTimes = "header %s is there %d times: send it once."
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -137,45 +138,16 @@ func skipSpace(b []byte, i int) int {
 	return i
 }
 
-// skipString returns the index after the string that begins at i.
+// skipString returns the index after the string that begins at i, which is valid.
 func skipString(b []byte, i int) int {
-	for i++; ; i++ {
-		switch b[i] {
-		case '\\':
-			i++
-		case '"':
-			return i + 1
-		}
-	}
+	i, _ = scanString(b, i)
+	return i
 }
 
-// skipValue returns the index after the value that begins at i.
+// skipValue returns the index after the value that begins at i, which is valid.
 func skipValue(b []byte, i int) int {
-	switch b[i] {
-	case '"':
-		return skipString(b, i)
-	case '{', '[':
-		for depth := 0; ; {
-			switch b[i] {
-			case '"':
-				i = skipString(b, i)
-				continue
-			case '{', '[':
-				depth++
-			case '}', ']':
-				depth--
-			}
-			i++
-			if depth == 0 {
-				return i
-			}
-		}
-	default:
-		for i < len(b) && bytes.IndexByte([]byte(",]} \t\r\n"), b[i]) < 0 {
-			i++
-		}
-		return i
-	}
+	i, _ = scanValue(b, i, math.MaxInt)
+	return i
 }
 
 // valid returns what json.Valid returns, in about a fifth of its time: lapse validates every

@@ -248,7 +248,7 @@ func (x *indexed) pass() {
 }
 
 // TestEntriesFollowFromTheDocuments: whatever happens to documents and to the configuration, an index that is not being
-// made has exactly the entries of the documents, and one that is being made no other (X1, X2). Making comes to an end.
+// made has exactly the entries of the documents, and one that is being made no other. Making comes to an end.
 //
 // Goes red if a write is applied without the stored body, if a touch does not add the entries of a document that it
 // moves past the place of a making, or if a removal leaves an entry.

@@ -30,17 +30,17 @@ var (
 )
 
 // readClock reads the values of the headers Lapse-Expires-At, Lapse-Not-After and Lapse-Clock.
-func (m *Message) readClock(deadlines, limits, clocks []string) (r *Refusal) {
-	if m.Clock.ExpiresAt, r = m.instant(wire.HeaderExpiresAt, deadlines, expiresAtOps); r != nil {
+func (m *Message) readClock(values map[string][]string) (r *Refusal) {
+	if m.Clock.ExpiresAt, r = m.instant(wire.HeaderExpiresAt, values, expiresAtOps); r != nil {
 		return r
 	}
-	if m.Clock.NotAfter, r = m.instant(wire.HeaderNotAfter, limits, notAfterOps); r != nil {
+	if m.Clock.NotAfter, r = m.instant(wire.HeaderNotAfter, values, notAfterOps); r != nil {
 		return r
 	}
 	if m.Clock.ExpiresAt != nil && m.Clock.NotAfter != nil {
 		return Refuse(wire.StatusBadRequest, "headers %s and %s exclude each other: the first is in place of a ttl, and the second limits one. Send one of them.", wire.HeaderExpiresAt, wire.HeaderNotAfter)
 	}
-	return m.readBegin(clocks)
+	return m.readBegin(values[wire.HeaderClock])
 }
 
 // readBegin reads the values of the header Lapse-Clock.
@@ -67,7 +67,8 @@ func (m *Message) readBegin(clocks []string) *Refusal {
 }
 
 // instant reads the values of a header that is an instant; nil if there are none.
-func (m *Message) instant(header string, values []string, ops []wire.Op) (*wire.Time, *Refusal) {
+func (m *Message) instant(header string, all map[string][]string, ops []wire.Op) (*wire.Time, *Refusal) {
+	values := all[header]
 	if r := m.takes(header, values, ops); r != nil || len(values) == 0 {
 		return nil, r
 	}

@@ -10,11 +10,11 @@ import (
 // Progress is how far a shard has applied the log, how much of that is committed to
 // Redis, and which version of the stored state the owner computes from.
 //
-//   - A1: committed is never ahead of applied, neither the offset nor the watermark.
-//   - A2: between committed and applied the log has nothing that changes the stored
+//   - behind: committed is never ahead of applied, neither the offset nor the watermark.
+//   - nothing between: between committed and applied the log has nothing that changes the stored
 //     documents: only time and messages that change nothing have passed.
-//   - A3: applied only goes back in Resume, which follows a takeover.
-//   - A4: no two commits have the same version: a version is a random text of the
+//   - forward: applied only goes back in Resume, which follows a takeover.
+//   - versions: no two commits have the same version: a version is a random text of the
 //     takeover and a count.
 type Progress struct {
 	Offset    uint64

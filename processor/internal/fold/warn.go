@@ -15,14 +15,14 @@ import (
 // from where the last slice ended up to the log time, one slice for each index and each of the seconds
 // of warnBefore. The owner keeps in memory where the slices end:
 //
-//   - W1: all warnings of versions in an index up to its mark are published. A takeover begins with the
+//   - marks: all warnings of versions in an index up to its mark are published. A takeover begins with the
 //     marks at the checkpoint, because a checkpoint is only stored when nothing up to it is to be warned
 //     of; what a former owner has published behind it is found in the stream, as all outputs are.
-//   - W2: a version that goes, by a write or because it expires, takes the warnings with it that are
+//   - gone: a version that goes, by a write or because it expires, takes the warnings with it that are
 //     not published yet and were due before: they come first.
-//   - W3: a configuration counts from its log time on. What the one before it asks for by then is
+//   - configured: a configuration counts from its log time on. What the one before it asks for by then is
 //     published first, and the marks begin anew there.
-//   - W4: a paused collection has no marks. A warning whose instant lies in a pause is not published.
+//   - paused: a paused collection has no marks. A warning whose instant lies in a pause is not published.
 type mark struct {
 	index  ttlrules.Index
 	band   int

@@ -15,10 +15,10 @@ const queueBytes = 32 << 20
 // Queue holds the messages that were read and that the owner has not applied yet. It is bounded in messages and in
 // bytes; the reader waits for room.
 //
-//   - I1: a message is put in once, and in the order of the log.
-//   - I2: while the log is read, the queue got every message up to the position of the reader, and after the
+//   - in order: a message is put in once, and in the order of the log.
+//   - whole: while the log is read, the queue got every message up to the position of the reader, and after the
 //     offset that the owner has asked for (Rewind).
-//   - I3: if the log does not reach back to that offset, nothing is read until the owner has taken the shard over
+//   - truncated: if the log does not reach back to that offset, nothing is read until the owner has taken the shard over
 //     anew (Truncated).
 type Queue struct {
 	Backlog  Backlog

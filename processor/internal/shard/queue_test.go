@@ -274,7 +274,7 @@ func TestG7_ATruncatedLogIsNotRead(t *testing.T) {
 }
 
 // TestG1_TheQueueAndTheOwner: whatever the reader and the owner do, the owner takes the messages behind the offset that
-// it has asked for, each once and in order, and the position never passes one that it has not got (I1, I2).
+// it has asked for, each once and in order, and the position never passes one that it has not got: see Queue.
 func TestG1_TheQueueAndTheOwner(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const end = 30 // of the log; every third message is a tick

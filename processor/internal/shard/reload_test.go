@@ -205,7 +205,7 @@ func dump(t *rapid.T, client *redis.Client, prefix wire.Prefix) map[string]map[s
 
 // TestG7_LoadedIsAsItWas: a random history of commits is interleaved at random points with the scan
 // of a snapshot. Loaded into an empty shard, the snapshot gives the shard as it is at the
-// end of the scan: documents, indexes, configurations, sizes and position (R4).
+// end of the scan: documents, indexes, configurations, sizes and position.
 //
 // Goes red if a commit is not recorded, if the entries are applied in another order, or if a
 // collection that was renamed is not scanned again.

@@ -170,19 +170,19 @@ type snapshotWriter interface {
 // beginning on it also adds the effect of each commit. The entries come in the order in which
 // this happens, and each collection is scanned from its beginning to its end. Then:
 //
-//   - R1: Applied in their order to an empty shard, the entries so far give some of the
+//   - current: Applied in their order to an empty shard, the entries so far give some of the
 //     documents that are stored, each as it is stored now. An entry of the scan is the document
 //     as it is stored at that moment. The entries of a commit do to the documents what the commit
 //     does to them; those that are not there yet stay away.
-//   - R2: A document that is stored and that R1 does not give was there when the scan of its
+//   - still to come: A document that is stored and that the entries do not give yet was there when the scan of its
 //     collection began, if it has begun: what a commit puts is given from then on. So the scan
 //     will find it, as HSCAN returns what is there from the beginning of a scan to its end.
-//   - R3: A collection that is renamed keeps what R1 does not give of it. So it is scanned under
+//   - renamed: A collection that is renamed keeps what the entries do not give of it yet. So it is scanned under
 //     its new name too, from the beginning.
-//   - R4: When all collections are scanned, the entries give exactly the documents that are
+//   - complete: When all collections are scanned, the entries give exactly the documents that are
 //     stored, which are those of the last commit: its offset is that of the snapshot.
 //
-// R2 needs that a scan does not go on in another process of Redis: Copy begins the
+// The second one needs that a scan does not go on in another process of Redis: Copy begins the
 // collection again there. It also needs that Redis has lost nothing: the scan compares the size of
 // each collection with what the last commit left.
 //

@@ -197,15 +197,15 @@ func (t *trial) gap() bool { return t.Refusal != nil && t.Refusal.Kind == stream
 // stored, or of the beginning of the log; snapshots are those that were tried, the newest first, and unread is why
 // some cannot be read; again is the trial of the beginning of the log, where outputs were lost and no snapshot fits.
 //
-//   - E1: A snapshot is chosen only after it was verified, unless nothing is stored and the log
+//   - verified: A snapshot is chosen only after it was verified, unless nothing is stored and the log
 //     reaches back: then a load that fails costs nothing.
-//   - E2: If none can be used, the log from its beginning is, and if it does not reach back, that is
+//   - from the beginning: If none can be used, the log from its beginning is, and if it does not reach back, that is
 //     the refusal, with what is wrong with each snapshot.
-//   - E3: A snapshot of this log that has seen another end of it refuses the log, as the checkpoint
+//   - another end: A snapshot of this log that has seen another end of it refuses the log, as the checkpoint
 //     does.
-//   - E8: Where nothing keeps a snapshot from being used but lost outputs, these are the refusal:
+//   - lost outputs: Where nothing keeps a snapshot from being used but lost outputs, these are the refusal:
 //     whoever gives them up does not lose the documents.
-//   - E9: Where nothing keeps a snapshot, or the log, from being used but messages that the log has lost,
+//   - lost messages: Where nothing keeps a snapshot, or the log, from being used but messages that the log has lost,
 //     these are the refusal, before all others: whoever goes on without them gives up nothing else.
 func judge(f *facts, first trial, snapshots []trial, unread error, again *trial) verdict {
 	v := verdict{facts: f, trial: first, Why: f.whyNot(&first)}

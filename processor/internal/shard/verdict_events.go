@@ -25,10 +25,10 @@ func (f *facts) places(from source) (all []events.Place, err error) {
 
 // recall compares the stream of events with the places that are remembered:
 //
-//   - E4: What Redis, the checkpoint and a snapshot remember of the stream has to be there. Where the
+//   - remembered: What Redis, the checkpoint and a snapshot remember of the stream has to be there. Where the
 //     state or the checkpoint remembers more, outputs were lost: then the shard
 //     is rebuilt from a snapshot (or the log) of which nothing was lost, and publishes them again.
-//   - E7: What a person has given up (BeginAnew) is not looked for: what Redis and the checkpoint remembered when
+//   - given up: What a person has given up (BeginAnew) is not looked for: what Redis and the checkpoint remembered when
 //     the person decided, and what a state or a snapshot of before that remembers.
 func recall(f *facts, from source) trial {
 	t := trial{source: from, Known: f.Checkpoint}
@@ -102,7 +102,7 @@ func (t *trial) LastOutput() events.Place {
 // tailFrom is the sequence behind which the stream of events stores the outputs that are caused after what is known
 // to be published.
 //
-//   - E5: The tail begins where the outputs behind the checkpoint begin. If that place was lost, it
+//   - the tail: The tail begins where the outputs behind the checkpoint begin. If that place was lost, it
 //     begins at the last output that the checkpoint remembers; where that was given up, at the
 //     beginning of the stream.
 func tailFrom(f *facts, t *trial) uint64 {
@@ -129,7 +129,7 @@ func toCompare(all []events.Named) (some []events.Named) {
 
 // judgeNamed compares the log with messages that outputs in the tail name, the last one first.
 //
-//   - E6: A message that an output names has to be in the log, and to be the one that was there then. The
+//   - named: A message that an output names has to be in the log, and to be the one that was there then. The
 //     first output of a step names the last message from which the outputs of the step can follow. Of
 //     many, one in so many is compared.
 func judgeNamed(f *facts, all []events.Named) *streams.Refusal {
@@ -154,7 +154,7 @@ func judgeNamed(f *facts, all []events.Named) *streams.Refusal {
 // reachesBack returns events.ErrLost if the limits of the stream have removed messages behind the place
 // from which outputs are published again. The outputs among them cannot be told from those that were lost.
 //
-//   - E10: Where outputs were lost, those behind a snapshot must all be in the stream, or be lost:
+//   - removed: Where outputs were lost, those behind a snapshot must all be in the stream, or be lost:
 //     what its limits have removed meanwhile would be published again.
 func reachesBack(f *facts, t *trial) error {
 	first, behind := f.Events.State.FirstSeq, t.Published().From.Seq
