@@ -107,7 +107,10 @@ func checkError(t *testing.T, err error, name, value string) {
 		t.Errorf("%s %.100q: error %q is not a sentence that begins with the member", name, value, text)
 	}
 	quoted := strings.Trim(value, " \t\r\n")
-	if i := strings.IndexFunc(quoted, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }); i >= 0 {
+	if i := strings.IndexFunc(quoted, func(r rune) bool {
+		return !unicode.IsPrint(r) ||
+			r == unicode.ReplacementChar
+	}); i >= 0 {
 		quoted = quoted[:i]
 	}
 	if len(quoted) > 30 {
@@ -154,7 +157,8 @@ func TestParseErrorText(t *testing.T) {
 		}
 	}
 	_, err := ttlrules.ParseDefault([]byte(`0`))
-	want := "defaultTtl 0 is not valid: use a whole number of seconds from 1 to 2147483647, -1 to turn TTL on without a default, or null to turn it off."
+	want := "defaultTtl 0 is not valid: use a whole number of seconds from 1 to 2147483647, -1 to turn TTL on " +
+		"without a default, or null to turn it off."
 	if err == nil || err.Error() != want {
 		t.Errorf("ParseDefault(0):\n got %v\nwant %s", err, want)
 	}
@@ -195,7 +199,8 @@ func TestMatrix(t *testing.T) {
 			t.Errorf("ExpiredAt(ttl %d, default %d) = %+v, %t; want %d (-1: never)", tt.item, tt.def, x, ok, tt.want)
 		}
 		if ok && (int64(x.TTL)*1000 != tt.want-ts || x.Seq != 0) {
-			t.Errorf("ExpiredAt(ttl %d, default %d) = %+v: the seconds that counted are %d, and no change did it", tt.item, tt.def, x, (tt.want-ts)/1000)
+			t.Errorf("ExpiredAt(ttl %d, default %d) = %+v: the seconds that counted are %d, and no change did it",
+				tt.item, tt.def, x, (tt.want-ts)/1000)
 		}
 	}
 }

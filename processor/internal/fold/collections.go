@@ -18,9 +18,8 @@ import (
 //
 //   - map: a collection is in the map if it is configured, or has documents.
 //     The commit that removes the last of these removes it from the map.
-//   - due: byDue holds exactly the collections in which documents outside the due queue
-//     may become due, the earliest deadline on top; byWarning those in which documents
-//     may have to be warned of, the earliest warning on top.
+//   - due: byDue holds exactly the collections in which documents outside the due queue may become due, the earliest
+//     deadline on top; byWarning those in which documents may have to be warned of, the earliest warning on top.
 //   - in turn: unsettled holds exactly the collections with more than one epoch, or with a pause that is not drained or
 //     over, long those with more than MaxEpochs, and draining the old generations, which end when none of their
 //     documents is due.
@@ -185,9 +184,9 @@ func (s *Collections) Emptied(name string) {
 // IsConfigured reports whether the collection has a configuration.
 func (c *Collection) IsConfigured() bool { return c.stored }
 
-// Settled is the configuration of the collection once none of its documents is due, nil if it has
-// none any more: it is an old generation, all of which is removed then. The bands end if none has a document, in the due
-// queue or outside it.
+// Settled is the configuration of the collection once none of its documents is due, nil if it has none any more: it is
+// an old generation, all of which is removed then. The bands end if none has a document, in the due queue or outside
+// it.
 func (c *Collection) Settled(queue *DueQueue) *store.Config {
 	if IsGeneration(c.Name) {
 		return nil
@@ -233,8 +232,7 @@ func (s *Collections) countPaused(c *Collection, n int) {
 // Paused is the number of collections that are paused.
 func (s *Collections) Paused() int { return s.paused }
 
-// LookedUp notes the lowest scores in the indexes of a collection, of documents outside
-// the due queue.
+// LookedUp notes the lowest scores in the indexes of a collection, of documents outside the due queue.
 func (s *Collections) LookedUp(c *Collection, nextInherit, nextOwn int64) {
 	c.nextInherit, c.nextOwn = nextInherit, nextOwn
 	c.continues = nextInherit != unknown && nextOwn != unknown
@@ -306,8 +304,7 @@ func (s *Collections) refresh(c *Collection) {
 	s.byWarning.set(c, c.nextWarning())
 }
 
-// firstDue is the instant at which a document of the collection may be due; math.MaxInt64
-// if none will.
+// firstDue is the instant at which a document of the collection may be due; math.MaxInt64 if none will.
 func (c *Collection) firstDue() int64 {
 	at := int64(math.MaxInt64)
 	lowest := func(band int, score int64, inherit bool) {
@@ -326,8 +323,7 @@ func (c *Collection) firstDue() int64 {
 	return at
 }
 
-// FirstDue is the first instant at which a document outside the due queue may be due;
-// math.MaxInt64 if none will.
+// FirstDue is the first instant at which a document outside the due queue may be due; math.MaxInt64 if none will.
 func (s *Collections) FirstDue() int64 { return s.byDue.first() }
 
 // FirstDueKnown is FirstDue, but math.MaxInt64 if the owner has not looked up yet what that
@@ -418,8 +414,7 @@ func (s *Collections) Names() []string { return slices.Sorted(maps.Keys(s.all)) 
 // Unsettled is the number of collections that have more than one epoch.
 func (s *Collections) Unsettled() int { return len(s.unsettled.list) }
 
-// Visited is the number of entries read or moved so far. A test compares it with the
-// number of steps.
+// Visited is the number of entries read or moved so far. A test compares it with the number of steps.
 func (s *Collections) Visited() int { return s.visited }
 
 // ring is a set of collections that are visited in turn.

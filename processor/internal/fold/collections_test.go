@@ -24,7 +24,8 @@ func TestCollections(t *testing.T) {
 		configs := map[string]store.Config{}
 		for i := range draw("stored", 3) {
 			configs[fmt.Sprint("c", i)] = randomConfig(t)
-			configs[fmt.Sprintf("c%d.%d", i, 90+i)] = store.Config{History: ttlrules.History{}.With(1, 1, 1).With(9, 2, ttlrules.Off)}
+			configs[fmt.Sprintf("c%d.%d", i, 90+i)] = store.Config{History: ttlrules.History{}.With(1, 1, 1).With(9, 2,
+				ttlrules.Off)}
 		}
 		s := NewCollections(configs, []string{"c1", "plain"})
 		for seq := range 30 {
@@ -33,12 +34,14 @@ func TestCollections(t *testing.T) {
 			case 0, 1:
 				s.Configure(s.Make(name), randomConfig(t))
 			case 2, 3:
-				s.Note(s.Make(name), &store.Header{Ts: int64(draw("ts", 20_000)), TTL: ttlrules.TTL(draw("ttl", 4) - 1)})
+				s.Note(s.Make(name), &store.Header{Ts: int64(draw("ts", 20_000)), TTL: ttlrules.TTL(draw("ttl",
+					4) - 1)})
 			case 4:
 				s.LookedUp(s.Make(name), store.NoScore, int64(draw("score", 20_000)))
 			case 5:
 				if s.Collection(name) != nil {
-					s.Move(name, GenerationName(name, uint64(100+seq)), store.Config{History: s.Config(name).History.With(50_000, 9, ttlrules.Off)})
+					s.Move(name, GenerationName(name, uint64(100+seq)),
+						store.Config{History: s.Config(name).History.With(50_000, 9, ttlrules.Off)})
 				}
 			case 6:
 				if gens := s.older[name]; len(gens) > 0 {
@@ -73,11 +76,12 @@ func TestFirstKnown(t *testing.T) {
 	}
 }
 
-// TestBandsEndWhenTheyAreEmpty: the bands of a collection end with its history, but not while a document of one is in the
-// index, or was looked up before it is due: the owner forgets the due queue, and has to find the document again.
+// TestBandsEndWhenTheyAreEmpty: the bands of a collection end with its history, but not while a document of one is in
+// the index, or was looked up before it is due: the owner forgets the due queue, and has to find the document again.
 func TestBandsEndWhenTheyAreEmpty(t *testing.T) {
 	h := &store.Header{Ts: 9000, Etag: 9, Kept: 2000, Band: 1}
-	s := NewCollections(map[string]store.Config{"c": {History: ttlrules.History{}.With(1000, 1, 2).With(8000, 2, 60), Bands: []uint64{2}}}, nil)
+	s := NewCollections(map[string]store.Config{"c": {History: ttlrules.History{}.With(1000, 1, 2).With(8000, 2, 60),
+		Bands: []uint64{2}}}, nil)
 	c := s.Collection("c")
 	bands := func(what string, queue *DueQueue, want int) {
 		t.Helper()
@@ -206,7 +210,8 @@ func TestG3_WhatIsDueStaysDueWhileTheModeIsNone(t *testing.T) {
 	next := store.Config{History: on.History.With(30_000, 2, ttlrules.Off), NoIndex: true}
 	configs := s.Reconfigure("c", next, 30_000)
 	if !s.MayBeDue("c", 30_000, &DueQueue{}) || len(configs) != 1 || !configs[0].Config.NoIndex {
-		t.Errorf("after the mode none, stored is %+v, and a document may be due: %t", configs, s.MayBeDue("c", 30_000, &DueQueue{}))
+		t.Errorf("after the mode none, stored is %+v, and a document may be due: %t", configs, s.MayBeDue("c", 30_000,
+			&DueQueue{}))
 	}
 	s.LookedUp(s.Collection("c"), store.NoScore, store.NoScore)
 	s.Note(s.Collection("c"), &store.Header{Ts: 40_000, TTL: 5})

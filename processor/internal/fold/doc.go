@@ -21,15 +21,14 @@
 // documents have the same result however they are cut into batches, so a crash may cut them anew
 // (TestG1_BatchBoundariesDoNotMatter). To add an operation, begin in [Decision.Apply].
 //
-// The owner of a shard makes a [Decision], reads the documents that [Decision.Name] returns and the
-// bodies that [Decision.Lacking] names, applies the messages until the decision is [Decision.Full], and takes
-// the outputs and [Decision.Changes]. [Configured] decides about configurations and drops, [Decision.Reap]
-// which due documents are reaped beside the messages.
-// Every takeover makes the state anew from what is stored.
+// The owner of a shard makes a [Decision], reads the documents that [Decision.Name] returns and the bodies that
+// [Decision.Lacking] names, applies the messages until the decision is [Decision.Full], and takes the outputs and
+// [Decision.Changes]. [Configured] decides about configurations and drops, [Decision.Reap] which due documents are
+// reaped beside the messages. Every takeover makes the state anew from what is stored.
 //
-// Whether a document is expired is decided in package ttlrules; this package only asks it. A write
-// that keeps an older clock can come under the cut of a default that is no more. Then its version comes to
-// a band of the index of its own ([store.Config.Admit]). In two cases [Decision.Apply] does nothing, and the owner first
-// reaps what is due in the collection and settles its history: all [ttlrules.MaxBands] bands have documents, or the
-// default was turned off in the very millisecond that is the deadline of a version with a ttl of its own.
+// Whether a document is expired is decided in package ttlrules; this package only asks it. A write that keeps an older
+// clock can come under the cut of a default that is no more. Then its version comes to a band of the index of its own
+// ([store.Config.Admit]). In two cases [Decision.Apply] does nothing, and the owner first reaps what is due in the
+// collection and settles its history: all [ttlrules.MaxBands] bands have documents, or the default was turned off in
+// the very millisecond that is the deadline of a version with a ttl of its own.
 package fold

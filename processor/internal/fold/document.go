@@ -35,7 +35,8 @@ func Check(body []byte, levels int) error {
 	}
 	switch ok, tooDeep := valid(body, levels); {
 	case tooDeep:
-		return bad("the body has more than %d levels of objects and arrays within each other: use at most %d.", levels, levels)
+		return bad("the body has more than %d levels of objects and arrays within each other: use at most %d.", levels,
+			levels)
 	case !ok:
 		return notJSON(body)
 	case trimmed[0] != '{':
@@ -161,9 +162,8 @@ func valid(b []byte, levels int) (ok, tooDeep bool) {
 // deeper is the index that a scan function returns for a value with too many levels.
 const deeper = -1
 
-// scanValue returns the index after the value that begins at i, and whether it is valid.
-// So do the other scan functions, each for its kind of value. The value may have as many levels
-// of objects and arrays as there is room.
+// scanValue returns the index after the value that begins at i, and whether it is valid. So do the other scan
+// functions, each for its kind of value. The value may have as many levels of objects and arrays as there is room.
 func scanValue(b []byte, i, room int) (int, bool) {
 	if i >= len(b) {
 		return i, false

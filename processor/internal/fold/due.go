@@ -79,7 +79,8 @@ func (d *DueDocument) dueAt() int64 { return max(d.Expiry.At, d.Resumed) }
 // Set replaces all documents of the queue.
 func (q *DueQueue) Set(docs []*DueDocument) {
 	slices.SortFunc(docs, func(a, b *DueDocument) int {
-		return cmp.Or(cmp.Compare(a.dueAt(), b.dueAt()), cmp.Compare(a.Expiry.At, b.Expiry.At), cmp.Compare(a.Header.Etag, b.Header.Etag))
+		return cmp.Or(cmp.Compare(a.dueAt(), b.dueAt()), cmp.Compare(a.Expiry.At, b.Expiry.At),
+			cmp.Compare(a.Header.Etag, b.Header.Etag))
 	})
 	q.order = docs
 	q.byKey = make(map[Key]*DueDocument, len(docs))

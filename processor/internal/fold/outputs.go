@@ -71,7 +71,8 @@ func (d *Decision) Reject(m *Message, r *Refusal) {
 		d.Rejections = append(d.Rejections, Rejection{m.Seq, r.Code})
 		d.Outputs = append(d.Outputs, Output{
 			Message: events.Rejected(d.limits.Log, events.Rejection{
-				Subject: m.Subject, Rest: m.Rest, Seq: m.Seq, Ts: m.Stamp / 1e6, Code: r.Code, Error: r.Text, Reason: r.Reason, Body: m.Body, Trace: m.Trace,
+				Subject: m.Subject, Rest: m.Rest, Seq: m.Seq, Ts: m.Stamp / 1e6, Code: r.Code, Error: r.Text,
+				Reason: r.Reason, Body: m.Body, Trace: m.Trace,
 			}),
 			Seq: m.Seq,
 		})
@@ -107,7 +108,8 @@ func (d *Decision) changed(m *Message, live, next *Version, config store.Config)
 		}
 	}
 	d.outputBytes += len(c.Document)
-	d.Outputs = append(d.Outputs, Output{Message: events.Changed(d.limits.Log, kind, m.Seq, c, wire.Time(d.Watermark), trace), Seq: m.Seq})
+	d.Outputs = append(d.Outputs, Output{Message: events.Changed(d.limits.Log, kind, m.Seq, c, wire.Time(d.Watermark),
+		trace), Seq: m.Seq})
 }
 
 // tells reports whether a message about a touch that lapse has appended for a read is published. In each TTL it is that
@@ -121,5 +123,6 @@ func tells(live, next store.Header, config store.Config, at int64) bool {
 // Dropped adds the message about a drop of a collection whose changes are published.
 func (d *Decision) Dropped(m *Message) {
 	c := wire.Change{Collection: m.Collection, Ts: wire.Time(d.Watermark)}
-	d.Outputs = append(d.Outputs, Output{Message: events.Changed(d.limits.Log, wire.TypeDropped, m.Seq, c, c.Ts, m.Trace), Seq: m.Seq})
+	d.Outputs = append(d.Outputs, Output{Message: events.Changed(d.limits.Log, wire.TypeDropped, m.Seq, c, c.Ts,
+		m.Trace), Seq: m.Seq})
 }

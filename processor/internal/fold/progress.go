@@ -14,8 +14,7 @@ import (
 //   - nothing between: between committed and applied the log has nothing that changes the stored
 //     documents: only time and messages that change nothing have passed.
 //   - forward: applied only goes back in Resume, which follows a takeover.
-//   - versions: no two commits have the same version: a version is a random text of the
-//     takeover and a count.
+//   - versions: no two commits have the same version: a version is a random text of the takeover and a count.
 type Progress struct {
 	Offset    uint64
 	Watermark int64       // log time at the offset
@@ -83,8 +82,7 @@ func (p *Progress) Advance(to Position) {
 	p.Saw(to)
 }
 
-// Next is what a commit that moves on to a position stores. events is where the stream of events has
-// the last output.
+// Next is what a commit that moves on to a position stores. events is where the stream of events has the last output.
 func (p *Progress) Next(to Position, events string) store.Progress {
 	p.commits++
 	next := store.Progress{

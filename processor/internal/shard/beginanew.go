@@ -31,7 +31,8 @@ func (p *Owner) BeginAnew(ctx context.Context, accepted Accepted) (done []string
 			return done, nil, p.failed(err)
 		}
 		r := v.Refusal
-		if r == nil || given[r.Accept] || !slices.Contains(accepted.Losses, r.Accept) || r.Removes && !accepted.RedisIsSaved {
+		if r == nil || given[r.Accept] || !slices.Contains(accepted.Losses, r.Accept) ||
+			r.Removes && !accepted.RedisIsSaved {
 			return done, r, nil
 		}
 		given[r.Accept] = true

@@ -46,7 +46,8 @@ func TestG7_ADamagedCheckpointIsNoOtherLog(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	log, s := r.Log, r.Checkpoints
-	for value, want := range map[string]bool{`{"seq":`: false, `{"format":3,"stamp":"x"}`: false, `{"format":99}`: false, `{"log":"1"}`: false, `{"format":3,"log":"1"}`: true} {
+	for value, want := range map[string]bool{`{"seq":`: false, `{"format":3,"stamp":"x"}`: false,
+		`{"format":99}`: false, `{"log":"1"}`: false, `{"format":3,"log":"1"}`: true} {
 		if _, err := s.parse([]byte(value)); err == nil || errors.Is(err, streams.ErrLogChanged) != want {
 			t.Errorf("checkpoint %s: %v", value, err)
 		}
@@ -105,7 +106,8 @@ func TestG12_NoCheckpointWithoutAnAnswer(t *testing.T) {
 		if err := s.Replace(tt.ctx, Checkpoint{Seq: 1}); err == nil {
 			t.Errorf("%s: it is replaced", tt.name)
 		}
-		if err := s.advance(tt.ctx, Checkpoint{Seq: 1}, func() bool { t.Error("it goes on"); return true }); err == nil {
+		if err := s.advance(tt.ctx, Checkpoint{Seq: 1},
+			func() bool { t.Error("it goes on"); return true }); err == nil {
 			t.Errorf("%s: it moves on", tt.name)
 		}
 	}
@@ -144,7 +146,8 @@ func TestG12_ACheckpointMovesOn(t *testing.T) {
 	if _, err := r.streams.Checkpoints.PutString(t.Context(), CheckpointKey(0), `{"format":3,"log":"1"}`); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.advance(t.Context(), Checkpoint{Seq: 9}, func() bool { return true }); !errors.Is(err, streams.ErrLogChanged) {
+	if err := s.advance(t.Context(), Checkpoint{Seq: 9}, func() bool { return true }); !errors.Is(err,
+		streams.ErrLogChanged) {
 		t.Errorf("one of another log: %v", err)
 	}
 }
@@ -185,7 +188,8 @@ func TestG11_ACheckpointThatCannotBeStored(t *testing.T) {
 		visited, fails = nil, func(here crash.Point) bool { return here == tt.fails }
 		err := c.RunOnce(t.Context())
 		stored, _ := r.Checkpoints.Load(t.Context())
-		if len(visited) != tt.visits || stored.Seq != tt.stored || tt.fails == "" && err != nil || tt.fails != "" && (!errors.Is(err, errFail) || err.Error() != "checkpoint of shard 0: fails") {
+		if len(visited) != tt.visits || stored.Seq != tt.stored || tt.fails == "" && err != nil ||
+			tt.fails != "" && (!errors.Is(err, errFail) || err.Error() != "checkpoint of shard 0: fails") {
 			t.Errorf("%s: %v, %+v, %v", tt.name, visited, stored, err)
 		}
 	}

@@ -92,7 +92,10 @@ func TestG11_ClockBehindToTheMillisecond(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			board := health.New(slog.New(slog.DiscardHandler))
 			own := func() time.Time { return time.Now().Add(tt.own) }
-			l := NewClockGuard(10*time.Second, Clocks{Own: own, Redis: func(context.Context) (time.Time, error) { return time.Now().Add(tt.redis), nil }}, board)
+			l := NewClockGuard(10*time.Second, Clocks{Own: own, Redis: func(context.Context) (time.Time,
+				error) {
+				return time.Now().Add(tt.redis), nil
+			}}, board)
 			if err := l.Learn(t.Context()); err != nil {
 				t.Fatal(err)
 			}

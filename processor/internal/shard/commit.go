@@ -42,8 +42,7 @@ func (w *work) isFull() bool { return len(w.due) >= ReapChunk }
 // it commits the step before, and looks up the documents of the next one.
 func (p *Owner) finish(ctx context.Context, w *work) (committed bool, err error) {
 	if len(w.decision.Outputs) > 0 && p.tenure.verified.Before(w.began) {
-		// These outputs follow from the messages alone: nothing has shown that this
-		// process is still the owner.
+		// These outputs follow from the messages alone: nothing has shown that this process is still the owner.
 		if err := p.verify(ctx, nil); err != nil {
 			return false, err
 		}
@@ -140,7 +139,8 @@ func (p *Owner) deliver() {
 }
 
 // commit commits changes, after which the log is applied up to a position.
-func (p *Owner) commit(ctx context.Context, to fold.Position, configs []store.ConfigChange, changes []store.CollectionChanges) error {
+func (p *Owner) commit(ctx context.Context, to fold.Position, configs []store.ConfigChange,
+	changes []store.CollectionChanges) error {
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
 	began := time.Now()
@@ -203,8 +203,8 @@ func (p *Owner) traceWrites(w *work) {
 			op = "<operation>" // that of a client, which may be anything
 		}
 		p.Trace(trace.Span{
-			Kind: trace.Write, Parent: m.Trace, Subject: "write." + string(op) + ".<collection>.<id>", Collection: m.Collection,
-			Seq: m.Seq, Status: status, Began: w.began, Ended: ended,
+			Kind: trace.Write, Parent: m.Trace, Subject: "write." + string(op) + ".<collection>.<id>",
+			Collection: m.Collection, Seq: m.Seq, Status: status, Began: w.began, Ended: ended,
 		})
 	}
 }

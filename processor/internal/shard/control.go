@@ -28,10 +28,9 @@ var DefaultBounds = Bounds{Examine: takeOverTimeout, Epochs: 2048, Generations: 
 // control applies a configuration or a drop. Every shard applies it; shard 0 alone answers the client. A message
 // of the stream of configurations that is neither only counts as applied.
 //
-// Documents that had expired by then still get their event from where they are reaped: the
-// collection, or an old generation of it. So control does not
-// wait for them, except at the Bounds: there it reaps due documents, a chunk at a time, and the
-// message stays pending until they are reaped. The warnings that are due by then are published first.
+// Documents that had expired by then still get their event from where they are reaped: the collection, or an old
+// generation of it. So control does not wait for them, except at the Bounds: there it reaps due documents, a chunk at a
+// time, and the message stays pending until they are reaped. The warnings that are due by then are published first.
 func (p *Owner) control(ctx context.Context, m *fold.Message) error {
 	began := time.Now()
 	at := p.logTimeAt(m)
@@ -101,7 +100,8 @@ func (p *Owner) pauseAll(ctx context.Context, m *fold.Message, to fold.Position)
 		return p.drain(ctx, m)
 	}
 	p.forget()
-	w := &work{decision: fold.New(p.Limits, p.collections, to.Time), to: to, began: time.Now(), control: true, commits: true}
+	w := &work{decision: fold.New(p.Limits, p.collections, to.Time), to: to, began: time.Now(), control: true,
+		commits: true}
 	w.configs = p.collections.ToPause(to.Time, m.Seq, pausedAtOnce)
 	for _, c := range w.configs {
 		p.collections.Reconfigure(c.Collection, *c.Config, to.Time)
@@ -123,9 +123,8 @@ func (p *Owner) mustWait(m *fold.Message, next store.Config, due bool) bool {
 	return max(len(next.History), len(next.Bodies)) > p.Bounds.Epochs
 }
 
-// drain is what the owner does, again and again, before it applies a message that has to wait for
-// due documents, or for warnings: it publishes a chunk of the warnings, or settles collections, or reaps
-// a chunk of the due documents.
+// drain is what the owner does, again and again, before it applies a message that has to wait for due documents, or for
+// warnings: it publishes a chunk of the warnings, or settles collections, or reaps a chunk of the due documents.
 func (p *Owner) drain(ctx context.Context, m *fold.Message) error {
 	// Log time has reached the message, although it is not applied yet.
 	p.progress.Saw(m.Position)
@@ -152,9 +151,8 @@ func (p *Owner) Tidy(ctx context.Context, now time.Time) (worked bool, err error
 	return p.settle(ctx)
 }
 
-// settle ends what had to wait until no document of a collection was due: an old
-// generation is removed, and epochs that no longer matter are dropped. It considers some collections at a time, and reports whether there
-// was anything to end.
+// settle ends what had to wait until no document of a collection was due: an old generation is removed, and epochs that
+// no longer matter are dropped. It considers some collections at a time, and reports whether there was anything to end.
 func (p *Owner) settle(ctx context.Context) (worked bool, err error) {
 	p.duties.settled = time.Now()
 	found := p.collections.ToSettle(p.progress.Watermark, SettleAtOnce, &p.due)

@@ -88,7 +88,8 @@ func (e examiner) beyond(ctx context.Context, f *facts) error {
 		}
 	}
 	f.State.Stamp, f.State.Events = store.Stamp{}, ""
-	return fmt.Errorf("%w: it was applied up to %d, and the log of then was continued without its end", store.ErrDamaged, f.State.Offset)
+	return fmt.Errorf("%w: it was applied up to %d, and the log of then was continued without its end",
+		store.ErrDamaged, f.State.Offset)
 }
 
 // checkLeftovers refuses keys of a shard without a state at the start, because
@@ -118,7 +119,8 @@ func (e examiner) checkLeftovers(ctx context.Context, everTaken bool) error {
 	if everTaken {
 		return fmt.Errorf("%w: its state is gone, and %d keys are left (%s)", store.ErrDamaged, len(keys), some)
 	}
-	return fmt.Errorf("%w: there are %d keys without the state that belongs to them (%s): remove them, and lapse rebuilds what was there from the log; or use another prefix",
+	return fmt.Errorf("%w: there are %d keys without the state that belongs to them (%s): remove them, and lapse "+
+		"rebuilds what was there from the log; or use another prefix",
 		store.ErrForeign, len(keys), some)
 }
 

@@ -182,7 +182,8 @@ var stages = map[string]stage{
 			if r.tenure.recording != nil || r.calls("copy") > 1 {
 				t.Errorf("the snapshot does not end: %q", r.passed)
 			}
-			if all := r.generations(); len(all) == 0 || all[0].Offset != r.progress.Offset || all[0].Watermark != at(n-1)+5 {
+			if all := r.generations(); len(all) == 0 || all[0].Offset != r.progress.Offset ||
+				all[0].Watermark != at(n-1)+5 {
 				t.Errorf("the snapshots are %+v, want one at %d", all, r.progress.Offset)
 			}
 		},

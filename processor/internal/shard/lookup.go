@@ -16,7 +16,8 @@ import (
 // read reads the documents that messages name into a decision. It returns fewer messages
 // if more documents expire than one step takes, or if one of them has to wait. held
 // reports that the first message has to wait until the log time at it is committed.
-func (p *Owner) read(ctx context.Context, d *fold.Decision, messages []*fold.Message) (batch []*fold.Message, held bool, err error) {
+func (p *Owner) read(ctx context.Context, d *fold.Decision,
+	messages []*fold.Message) (batch []*fold.Message, held bool, err error) {
 	if len(messages) == 0 {
 		return nil, false, nil
 	}
@@ -43,7 +44,8 @@ func (p *Owner) read(ctx context.Context, d *fold.Decision, messages []*fold.Mes
 // notAhead returns the messages before the first that finds a document expired which
 // readers may still return, as they are not known to have reached its deadline: its event
 // has to wait until they have. held reports that this is the very first message.
-func (p *Owner) notAhead(ctx context.Context, d *fold.Decision, messages []*fold.Message) (batch []*fold.Message, held bool, err error) {
+func (p *Owner) notAhead(ctx context.Context, d *fold.Decision,
+	messages []*fold.Message) (batch []*fold.Message, held bool, err error) {
 	if p.progress.Rebuild != 0 {
 		return messages, false, nil // nobody reads
 	}

@@ -45,7 +45,8 @@ func (p *Owner) makeIndexes(ctx context.Context, busy bool) (worked bool, err er
 	err = p.commit(ctx, p.progress.Here(), nil, []store.CollectionChanges{p.collections.Pass(name, m, found)})
 	p.duties.made, p.duties.making = time.Now(), time.Since(began)
 	if p.duties.full = errors.Is(err, store.ErrFull); p.duties.full {
-		p.Status.makes(fmt.Errorf("property indexes of collection %s are not made further, because Redis is full: %w", fold.CollectionName(name), err))
+		p.Status.makes(fmt.Errorf("property indexes of collection %s are not made further, because Redis is full: %w",
+			fold.CollectionName(name), err))
 		return false, nil // nothing was committed
 	}
 	if err != nil {

@@ -128,11 +128,10 @@ const (
 	waitAtMost = 1024
 )
 
-// outbox sends outcomes to the inboxes of clients. A NATS server that knows no subscriber of an
-// inbox drops what is sent there, and says so to the sender. The outcome is then sent again. A
-// server of a cluster may hear of the inbox later than lapse of the message: the inbox comes
-// straight from the server of the client, the message over the server that stores it. Of a batch
-// of writes that wait for their outcomes, that takes 2 to 6 % of the throughput.
+// outbox sends outcomes to the inboxes of clients. A NATS server that knows no subscriber of an inbox drops what is
+// sent there, and says so to the sender. The outcome is then sent again. A server of a cluster may hear of the inbox
+// later than lapse of the message: the inbox comes straight from the server of the client, the message over the server
+// that stores it. Of a batch of writes that wait for their outcomes, that takes 2 to 6 % of the throughput.
 type outbox struct {
 	nc    *nats.Conn
 	reply string // the subject of what the server says, up to the number of the outcome

@@ -117,7 +117,8 @@ func TestG1_AnOutcomeWaitsForAllShards(t *testing.T) {
 		stop()
 		<-ended
 		if want := []uint64{0, 0, 0, 1, 1, 3, 3, 3, 3, 3, 3, 3}; !slices.Equal(sent, want) || o.outbox.count() != 4 {
-			t.Errorf("%v outcomes were sent before each question, want %v, and %d at last", sent, want, o.outbox.count())
+			t.Errorf("%v outcomes were sent before each question, want %v, and %d at last", sent, want,
+				o.outbox.count())
 		}
 		if want := []time.Duration{0, 2, 4, 8, 16, 18, 22, 30, 46, 78, 142, 242}; !slices.Equal(asked, want) {
 			t.Errorf("they were asked after %d ms, want %d", asked, want)

@@ -54,10 +54,13 @@ type Store interface {
 
 	ReadDocuments(ctx context.Context, version string, wants []store.Want) ([][]*store.Stored, error)
 	Due(ctx context.Context, version string, cuts []store.Cut, limit, bytes int, whole bool) ([]store.Due, error)
-	Between(ctx context.Context, version, collection string, slices []store.Slice, limit, bytes int) ([]store.Found, error)
-	Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange, changes []store.CollectionChanges) error
+	Between(ctx context.Context, version, collection string, slices []store.Slice, limit, bytes int,
+	) ([]store.Found, error)
+	Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange,
+		changes []store.CollectionChanges) error
 
-	Copy(ctx context.Context, version string, collections []string, at store.CopyPlace, documents, bytes int) (store.Copied, error)
+	Copy(ctx context.Context, version string, collections []string, at store.CopyPlace, documents, bytes int,
+	) (store.Copied, error)
 	Clear(ctx context.Context, version string, next store.State, rebuild uint64) error
 	Fill(ctx context.Context, version, next string, changes []store.CollectionFill) error
 	Count(ctx context.Context, version string, collections []string) (full []string, documents uint64, err error)
@@ -204,12 +207,12 @@ func (p *Owner) Run(ctx context.Context) error {
 	return nil
 }
 
-// progressed reports whether the shard has got on since its last failure: it has committed
-// something that came after its takeover, or nothing has failed for a while. A takeover is no
-// progress, nor is a part of a load: else a shard that always fails after it would be taken over
-// again and again without a pause, with a tick and a fence each time.
+// progressed reports whether the shard has got on since its last failure: it has committed something that came after
+// its takeover, or nothing has failed for a while. A takeover is no progress, nor is a part of a load: else a shard
+// that always fails after it would be taken over again and again without a pause, with a tick and a fence each time.
 func (p *Owner) progressed() bool {
-	return p.tenure.loads == nil && (p.progress.CommittedOffset > p.announcer.upTo || time.Since(p.tenure.failed) > backoff.Calm)
+	return p.tenure.loads == nil && (p.progress.CommittedOffset > p.announcer.upTo ||
+		time.Since(p.tenure.failed) > backoff.Calm)
 }
 
 // fatal reports whether an error means that it would be wrong to go on.
@@ -235,10 +238,9 @@ func (p *Owner) fail(ctx context.Context, err error, failures int) {
 	backoff.Wait(ctx, backoff.AfterFailures(failures, p.Shard, p.Shards))
 }
 
-// runOnce does the next thing, traffic first: it applies messages that have arrived, reaps
-// some documents that are due, warns of some that will be, and verifies the stored state.
-// worked reports that there may be more to do at once. A step that has begun ends, although
-// stop is done.
+// runOnce does the next thing, traffic first: it applies messages that have arrived, reaps some documents that are due,
+// warns of some that will be, and verifies the stored state. worked reports that there may be more to do at once. A
+// step that has begun ends, although stop is done.
 func (p *Owner) runOnce(stop context.Context) (worked bool, err error) {
 	ctx := context.WithoutCancel(stop)
 	if p.Lease != nil {
@@ -349,14 +351,14 @@ func (p *Owner) Verify(ctx context.Context) error { return p.verify(ctx, nil) }
 // Verified is when this process was the owner for certain.
 func (p *Owner) Verified() time.Time { return p.tenure.verified }
 
-// verify makes sure that the shard is this process's, and that some collections are
-// as they were left.
+// verify makes sure that the shard is this process's, and that some collections are as they were left.
 func (p *Owner) verify(ctx context.Context, collections []string) error {
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
 	defer p.Status.Works("waiting for Redis (verify)")()
 	began := time.Now()
-	if err := p.Store.Verify(ctx, p.progress.Version, collections, p.collections.IndexesOf(collections)...); err != nil {
+	if err := p.Store.Verify(ctx, p.progress.Version, collections,
+		p.collections.IndexesOf(collections)...); err != nil {
 		return err
 	}
 	p.tenure.verified = began
@@ -375,7 +377,8 @@ func (p *Owner) judge() {
 		p.Status.Due.Store(min(known, p.progress.CommittedWatermark))
 	case p.collections.FirstWarning() > p.progress.CommittedWatermark:
 		p.announcer.Settle(&Checkpoint{
-			Log: p.Log.ID(), Seq: p.progress.CommittedOffset, Watermark: p.progress.CommittedWatermark, Stamp: p.progress.Stamp.String(),
+			Log: p.Log.ID(), Seq: p.progress.CommittedOffset, Watermark: p.progress.CommittedWatermark,
+			Stamp: p.progress.Stamp.String(),
 		})
 		fallthrough
 	default:
@@ -385,6 +388,5 @@ func (p *Owner) judge() {
 
 func (p *Owner) failed(err error) error { return fmt.Errorf("shard %d: %w", p.Shard, err) }
 
-// Collections are the collections of the shard; nil before the first takeover. Tests
-// read them.
+// Collections are the collections of the shard; nil before the first takeover. Tests read them.
 func (p *Owner) Collections() *fold.Collections { return p.collections }

@@ -28,8 +28,8 @@ type Mirror interface {
 	// Published is a checkpoint of the first region whose outputs are all in the mirror; nil if none is known.
 	// news is closed when there may be a newer one.
 	Published() (c *Checkpoint, news <-chan struct{})
-	// Reached reports whether the mirrors were compared with the first region since the session began, and have what that
-	// had then.
+	// Reached reports whether the mirrors were compared with the first region since the session began, and have what
+	// that had then.
 	Reached() bool
 	// Ended is done when nobody is to wait any longer.
 	Ended() context.Context
@@ -43,8 +43,7 @@ type ownership interface {
 	Verified() time.Time
 }
 
-// Announcer publishes the outputs of a shard, each once. Only the owner's
-// goroutine calls it, but for Settled.
+// Announcer publishes the outputs of a shard, each once. Only the owner's goroutine calls it, but for Settled.
 type Announcer struct {
 	Published
 	parts   *Parts
@@ -208,9 +207,8 @@ func (p *Parts) traceEvents(messages []events.Message, began time.Time) {
 	}
 }
 
-// refence stores a new fence, and then verifies that the shard is still this
-// process's. From then on the stream refuses publications of a former owner; and if
-// another owner stores a fence, it refuses ours.
+// refence stores a new fence, and then verifies that the shard is still this process's. From then on the stream refuses
+// publications of a former owner; and if another owner stores a fence, it refuses ours.
 func (a *Announcer) refence(ctx context.Context) error {
 	if err := a.Fence(ctx); err != nil {
 		return err
@@ -286,18 +284,16 @@ func (a *Announcer) Lateness(observer prometheus.Observer, outputs []fold.Output
 // over. A machine that was suspended shows it only by its wall clock.
 func paused(monotonic, wall time.Duration) bool { return max(monotonic, wall) > pauseAtMost }
 
-// Published knows which outputs of a shard may have been published before, by another
-// owner or by this process before a failure. Their causes are in the log as it was when
-// the shard was taken over:
+// Published knows which outputs of a shard may have been published before, by another owner or by this process before a
+// failure. Their causes are in the log as it was when the shard was taken over:
 //
 //   - N1: an output whose cause is at or before the checkpoint has been published.
 //   - N2: one whose cause is after it, and at or before upTo, may have been published. It has been
 //     if the tail of the stream has it, from the checkpoint's From to the owner's fence.
 //   - N3: one whose cause is after upTo has not been published.
 //
-// The cause of an expiration by the passing of time is the first message stamped at or
-// after its deadline, whenever the document is reaped. So its deadline is compared with
-// the log time at upTo, and with that of the checkpoint.
+// The cause of an expiration by the passing of time is the first message stamped at or after its deadline, whenever the
+// document is reaped. So its deadline is compared with the log time at upTo, and with that of the checkpoint.
 type Published struct {
 	checkpoint Checkpoint
 	upTo       uint64 // last sequence of the log when the shard was taken over
@@ -310,8 +306,7 @@ type Checkpoint struct {
 	Log       string `json:"log"`       // identity of the log
 	Seq       uint64 `json:"seq"`       // in the log
 	Watermark int64  `json:"watermark"` // log time there, Unix milliseconds
-	// Stamp is that of the last message that has moved Seq or Watermark, as far as it is known; see
-	// store.Stamp.
+	// Stamp is that of the last message that has moved Seq or Watermark, as far as it is known; see store.Stamp.
 	Stamp string `json:"stamp,omitempty"`
 	// From is a place in the stream of events: it stores behind it all outputs of the shard
 	// that are caused after Seq. Last is where it has the last output that was published then.
@@ -323,9 +318,8 @@ type Checkpoint struct {
 	// GivenUp is a sequence of the log. The outputs that the stream of events had lost of the
 	// shard when it was before that, and that could not be made again, were given up by a person.
 	GivenUp uint64 `json:"givenUp,omitempty"`
-	// Anew is a sequence of the stream of events. A person has begun the shard anew when the stream
-	// had that. States, snapshots and outputs from before may follow from messages that the log has
-	// lost, and do not count.
+	// Anew is a sequence of the stream of events. A person has begun the shard anew when the stream had that. States,
+	// snapshots and outputs from before may follow from messages that the log has lost, and do not count.
 	Anew uint64 `json:"anew,omitempty"`
 }
 

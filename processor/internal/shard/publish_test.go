@@ -71,14 +71,16 @@ func TestG1_BeforeAnythingIsPublished(t *testing.T) {
 			r.MaxAge, r.Hook = tt.maxAge, tt.hook
 			err := a.Publish(t.Context(), r.outputs(15), store.Stamp{})
 			if !errors.Is(err, tt.want) || tt.owner.verify != tt.verify || (a.FencePlace() != fence) != tt.refences {
-				t.Errorf("%v, asked %d times, the fence was at %v and is at %v", err, tt.owner.verify, fence, a.FencePlace())
+				t.Errorf("%v, asked %d times, the fence was at %v and is at %v", err, tt.owner.verify, fence,
+					a.FencePlace())
 			}
 			r.stored(tt.stored...)
 			var emitted dto.Metric
 			if err := r.Metrics.Emitted.Write(&emitted); err != nil {
 				t.Fatal(err)
 			}
-			if n := emitted.Counter.GetValue(); n != float64(len(tt.stored)) || (a.Last() == events.Place{}) != (n == 0) {
+			if n := emitted.Counter.GetValue(); n != float64(len(tt.stored)) ||
+				(a.Last() == events.Place{}) != (n == 0) {
 				t.Errorf("%v were emitted, the last one is at %v", n, a.Last())
 			}
 		})
@@ -91,7 +93,8 @@ func TestG1_WhoMayHaveLostItsShard(t *testing.T) {
 	for _, tt := range []struct {
 		monotonic, wall time.Duration
 		want            bool
-	}{{0, 0, false}, {pauseAtMost, pauseAtMost, false}, {pauseAtMost + 1, 0, true}, {pauseAtMost + 1, -time.Hour, true}, {0, pauseAtMost + 1, true}} {
+	}{{0, 0, false}, {pauseAtMost, pauseAtMost, false}, {pauseAtMost + 1, 0, true}, {pauseAtMost + 1, -time.Hour, true},
+		{0, pauseAtMost + 1, true}} {
 		if got := paused(tt.monotonic, tt.wall); got != tt.want {
 			t.Errorf("after %v, and %v by the wall clock: %v, want %v", tt.monotonic, tt.wall, got, tt.want)
 		}
@@ -167,7 +170,8 @@ func TestG3_WhatIsStoredIsRemembered(t *testing.T) {
 func TestG3_PublishedUpTo(t *testing.T) {
 	a := NewAnnouncer(&Parts{}, self{})
 	a.Begin(Checkpoint{Seq: 10}, 10, events.Place{})
-	for settled, want := range map[Checkpoint]bool{{}: false, {Seq: 9, Watermark: 7}: false, {Seq: 10, Watermark: 7}: true, {Seq: 11}: true} {
+	for settled, want := range map[Checkpoint]bool{{}: false, {Seq: 9, Watermark: 7}: false,
+		{Seq: 10, Watermark: 7}: true, {Seq: 11}: true} {
 		if settled.Seq > 0 {
 			a.settled.Store(&settled)
 		}
@@ -208,7 +212,8 @@ func TestG3_Published(t *testing.T) {
 	}
 	bySeq := func() {
 		t.Helper()
-		for seq, want := range map[uint64]novelty{1: isPublished, 10: isPublished, 11: maybePublished, 20: maybePublished, 21: isNew} {
+		for seq, want := range map[uint64]novelty{1: isPublished, 10: isPublished, 11: maybePublished,
+			20: maybePublished, 21: isNew} {
 			check(fold.Output{Seq: seq, At: 1}, want)
 			check(fold.Output{Seq: seq, At: math.MaxInt64}, want)
 		}
@@ -216,13 +221,15 @@ func TestG3_Published(t *testing.T) {
 	bySeq()
 	// Until the log was applied up to its end at the takeover, its time there is
 	// not known.
-	for at, want := range map[int64]novelty{1: isPublished, 1000: isPublished, 1001: maybePublished, math.MaxInt64: maybePublished} {
+	for at, want := range map[int64]novelty{1: isPublished, 1000: isPublished, 1001: maybePublished,
+		math.MaxInt64: maybePublished} {
 		check(fold.Output{At: at}, want)
 	}
 	s.Pass(2000)
 	s.Pass(3000) // only the first counts
 	bySeq()
-	for at, want := range map[int64]novelty{1000: isPublished, 1001: maybePublished, 2000: maybePublished, 2001: isNew} {
+	for at, want := range map[int64]novelty{1000: isPublished, 1001: maybePublished, 2000: maybePublished,
+		2001: isNew} {
 		check(fold.Output{At: at}, want)
 	}
 	for _, c := range []struct {
@@ -240,7 +247,8 @@ func TestG3_Published(t *testing.T) {
 		want      bool
 	}{{20, 2000, true}, {21, 2001, true}, {19, 2000, false}, {20, 1999, false}} {
 		if got := s.passed(c.offset, c.watermark); got != c.want {
-			t.Errorf("what a former owner may have published is passed at %d at %d: %v, want %v", c.offset, c.watermark, got, c.want)
+			t.Errorf("what a former owner may have published is passed at %d at %d: %v, want %v", c.offset, c.watermark,
+				got, c.want)
 		}
 	}
 	if unknown := newPublished(Checkpoint{}, 5); unknown.passed(5, 1<<50) {
@@ -276,7 +284,8 @@ func (r *rig) begin(a *Announcer, c Checkpoint, upTo uint64) {
 // outputs are the rejections of messages of the log.
 func (r *rig) outputs(seqs ...uint64) (all []fold.Output) {
 	for _, seq := range seqs {
-		all = append(all, fold.Output{Seq: seq, Message: events.Rejected(r.log, events.Rejection{Subject: "x", Rest: "x", Seq: seq, Ts: 1, Code: 400, Error: "x"})})
+		all = append(all, fold.Output{Seq: seq, Message: events.Rejected(r.log, events.Rejection{Subject: "x",
+			Rest: "x", Seq: seq, Ts: 1, Code: 400, Error: "x"})})
 	}
 	return all
 }
@@ -372,7 +381,8 @@ func TestG3_AnnouncerSettles(t *testing.T) {
 		t.Helper()
 		a.Settle(&Checkpoint{Seq: seq, Watermark: watermark})
 		if c := a.Settled(); c.From != want || c.Last != last {
-			t.Errorf("settled at %d, %d: from %s, last %s, want from %s, last %s", seq, watermark, c.From, c.Last, want, last)
+			t.Errorf("settled at %d, %d: from %s, last %s, want from %s, last %s", seq, watermark, c.From, c.Last, want,
+				last)
 		}
 	}
 	settle(20, 2000, from) // log time at the end of the log is not known yet

@@ -18,8 +18,8 @@ const queueBytes = 32 << 20
 //   - in order: a message is put in once, and in the order of the log.
 //   - whole: while the log is read, the queue got every message up to the position of the reader, and after the
 //     offset that the owner has asked for (Rewind).
-//   - truncated: if the log does not reach back to that offset, nothing is read until the owner has taken the shard over
-//     anew (Truncated).
+//   - truncated: if the log does not reach back to that offset, nothing is read until the owner has taken the shard
+//     over anew (Truncated).
 type Queue struct {
 	Backlog  Backlog
 	mu       sync.Mutex

@@ -129,8 +129,8 @@ func TestG8_TakenIsBounded(t *testing.T) {
 	}
 }
 
-// TestG1_TheQueueHandsOver: however takes and puts fall, each message is taken once and in order, and the owner is woken
-// for it.
+// TestG1_TheQueueHandsOver: however takes and puts fall, each message is taken once and in order, and the owner is
+// woken for it.
 func TestG1_TheQueueHandsOver(t *testing.T) {
 	const n = 20_000
 	q, reading := wanted(7)
@@ -183,7 +183,8 @@ func TestG1_NothingFromBeforeARewind(t *testing.T) {
 			t.Errorf("%s: a reading of before goes on", name)
 		}
 		q.truncate(errors.New("truncated"), first)
-		if n, _ := q.Waiting(); n != 0 || q.ReadUpTo() != (fold.Position{}) || len(q.rewound) != 1 || q.Truncated() != nil || !q.IsWanted() {
+		if n, _ := q.Waiting(); n != 0 || q.ReadUpTo() != (fold.Position{}) || len(q.rewound) != 1 ||
+			q.Truncated() != nil || !q.IsWanted() {
 			t.Errorf("%s: %d messages are left, read up to %+v, truncated: %v", name, n, q.ReadUpTo(), q.Truncated())
 		}
 		after, second, ok := q.begin()
@@ -245,8 +246,8 @@ func TestG1_SkippedMessagesDoNotCome(t *testing.T) {
 	}
 }
 
-// TestG7_ATruncatedLogIsNotRead: nobody reads before the owner has taken the shard over, and while it has to do so anew.
-// It is woken for that.
+// TestG7_ATruncatedLogIsNotRead: nobody reads before the owner has taken the shard over, and while it has to do so
+// anew. It is woken for that.
 func TestG7_ATruncatedLogIsNotRead(t *testing.T) {
 	q := NewQueue(10)
 	if _, _, ok := q.begin(); ok || q.IsWanted() {

@@ -23,9 +23,11 @@ import (
 
 // The problems of reading the log.
 var (
-	ProblemLog         = health.Problem{Name: "log", Advice: "Look at the stream of the log: nats stream info. It needs a leader and room on the disk."}
+	ProblemLog = health.Problem{Name: "log",
+		Advice: "Look at the stream of the log: nats stream info. It needs a leader and room on the disk."}
 	ProblemClock       = health.Problem{Name: "clock", Advice: "Set the clocks of the machines right (NTP)."}
-	ProblemClockBehind = health.Problem{Name: "clock behind", Advice: "Set the clock of the server that leads the log right (NTP). Events are late by as much."}
+	ProblemClockBehind = health.Problem{Name: "clock behind",
+		Advice: "Set the clock of the server that leads the log right (NTP). Events are late by as much."}
 )
 
 const (
@@ -192,7 +194,8 @@ func (r *Reader) readOn(ctx context.Context, last, number uint64, messages *pull
 		if err := r.Guard.Wait(ctx, meta.Timestamp); err != nil {
 			return nil
 		}
-		at := fold.Position{Seq: seq, Time: r.logTime.at(seq, meta.Timestamp.UnixMilli()), Stamp: meta.Timestamp.UnixNano()}
+		at := fold.Position{Seq: seq, Time: r.logTime.at(seq, meta.Timestamp.UnixMilli()),
+			Stamp: meta.Timestamp.UnixNano()}
 		r.saw(at.Evidence())
 		if !isTick {
 			m := r.Decoder.DecodeAs(subject, headerOf(msg), msg.Data, at)
@@ -233,8 +236,7 @@ func headerOf(m *nats.Msg) nats.Header {
 	return m.Header
 }
 
-// verify makes sure that the log is the one that was read so far, and has the messages
-// after a sequence.
+// verify makes sure that the log is the one that was read so far, and has the messages after a sequence.
 func (r *Reader) verify(ctx context.Context, after uint64) (*jetstream.StreamInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
@@ -248,12 +250,13 @@ func (r *Reader) verify(ctx context.Context, after uint64) (*jetstream.StreamInf
 	return info, r.Log.CheckStamp(ctx, r.lastSeen(), "this process has read", r.Ticker)
 }
 
-// readFrom begins to read after a sequence, and then verifies the log: if that has lost its
-// end before, the consumer waits for messages that others take the place of. The caller has to
-// call forget.
-func (r *Reader) readFrom(ctx context.Context, after uint64) (info *jetstream.StreamInfo, messages *pull, forget func(), err error) {
+// readFrom begins to read after a sequence, and then verifies the log: if that has lost its end before, the consumer
+// waits for messages that others take the place of. The caller has to call forget.
+func (r *Reader) readFrom(ctx context.Context, after uint64) (info *jetstream.StreamInfo, messages *pull, forget func(),
+	err error) {
 	if messages, forget, err = r.open(ctx, after); err != nil {
-		return nil, nil, nil, fmt.Errorf("consume the log: %w", streams.Gone(err, r.Log.Streams.Log.CachedInfo().Config.Name))
+		return nil, nil, nil, fmt.Errorf("consume the log: %w", streams.Gone(err,
+			r.Log.Streams.Log.CachedInfo().Config.Name))
 	}
 	if info, err = r.verify(ctx, after); err != nil {
 		forget()

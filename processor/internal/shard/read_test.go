@@ -28,9 +28,11 @@ import (
 
 // pulled is a pull that brings messages of the log from a sequence on, with these stamps, and then nothing any more.
 func pulled(from uint64, stamps []int64, messages ...*nats.Msg) *pull {
-	p := &pull{messages: make(chan *nats.Msg, len(messages)), open: 2 * messagesAtOnce, beat: time.NewTicker(heartbeat), read: new(atomic.Uint64)}
+	p := &pull{messages: make(chan *nats.Msg, len(messages)), open: 2 * messagesAtOnce, beat: time.NewTicker(heartbeat),
+		read: new(atomic.Uint64)}
 	for i, m := range messages {
-		m.Sub, m.Reply = &nats.Subscription{}, fmt.Sprintf("$JS.ACK.s.c.1.%d.%d.%d.%d", from+uint64(i), i+1, stamps[i]*1e6, len(messages)-i-1)
+		m.Sub, m.Reply = &nats.Subscription{}, fmt.Sprintf("$JS.ACK.s.c.1.%d.%d.%d.%d", from+uint64(i), i+1,
+			stamps[i]*1e6, len(messages)-i-1)
 		p.messages <- m
 	}
 	return p
@@ -41,7 +43,8 @@ func deaf(shards int) *Reader {
 	q := NewQueue(10)
 	q.Rewind(0)
 	return NewReader(Source{
-		Queue: q, Ticker: NewTicker(nil, nil, "", q, nil), Guard: NewClockGuard(time.Second, Clocks{Own: time.Now}, nil),
+		Queue: q, Ticker: NewTicker(nil, nil, "", q, nil), Guard: NewClockGuard(time.Second, Clocks{Own: time.Now},
+			nil),
 		Decoder: fold.Decoder{Log: wire.DefaultPrefix.Log(0, shards), MaxBody: 1000, MaxLevels: 10},
 	})
 }
@@ -86,27 +89,31 @@ func TestG1_TheRulesOfRepliesDoNotCome(t *testing.T) {
 		t.Errorf("the reading ends with %v; the rules were asked for: %t", err, ctx.Err() != nil)
 	}
 	if list, _ := r.Queue.take(100, 1<<20); len(list) > 0 || r.Queue.ReadUpTo().Seq != 0 {
-		t.Errorf("the owner gets message %d of the stream of configurations, refused with %v", list[0].Source, list[0].Rejected)
+		t.Errorf("the owner gets message %d of the stream of configurations, refused with %v", list[0].Source,
+			list[0].Rejected)
 	}
 }
 
-// TestG1_G4_WhatTheOwnerGets: a write, a configuration, a tick and another write come, whose stamps fall. The owner gets
-// them in this order, at log time, and no tick, which only moves the position on.
+// TestG1_G4_WhatTheOwnerGets: a write, a configuration, a tick and another write come, whose stamps fall. The owner
+// gets them in this order, at log time, and no tick, which only moves the position on.
 func TestG1_G4_WhatTheOwnerGets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := deaf(1)
 		config := nats.NewMsg("lapse.config.c")
 		config.Data = []byte(`{}`)
 		r.Ticker.WakeAt(300)
-		got := r.readAll(t, pulled(1, []int64{100, 300, 200, 250, 400}, touch("a"), config, nats.NewMsg("lapse.tick"), touch("b"), nats.NewMsg("lapse.tick")))
+		got := r.readAll(t, pulled(1, []int64{100, 300, 200, 250, 400}, touch("a"), config, nats.NewMsg("lapse.tick"),
+			touch("b"), nats.NewMsg("lapse.tick")))
 		if want := []string{"1 100", "2 300", "4 300"}; !slices.Equal(got, want) {
 			t.Errorf("the owner gets (sequence, log time) %q, want %q", got, want)
 		}
-		if at, want := r.Queue.ReadUpTo(), (fold.Position{Seq: 5, Time: 400, Stamp: 400e6}); at != want || r.lastSeen() != (store.Stamp{Seq: 5, At: 400e6}) {
+		if at, want := r.Queue.ReadUpTo(), (fold.Position{Seq: 5, Time: 400, Stamp: 400e6}); at != want ||
+			r.lastSeen() != (store.Stamp{Seq: 5, At: 400e6}) {
 			t.Errorf("the log was read up to %+v, want %+v", at, want)
 		}
 		if pause, needed := r.Ticker.next(); needed || r.Queue.Backlog.Pending() != 0 {
-			t.Errorf("log time has reached what the owner waits for, and a tick is needed after %s; %d messages are pending", pause, r.Queue.Backlog.Pending())
+			t.Errorf("log time has reached what the owner waits for, and a tick is needed after %s; %d messages are "+
+				"pending", pause, r.Queue.Backlog.Pending())
 		}
 	})
 }
@@ -120,11 +127,13 @@ func TestG4_LogTimeOfAnInterruptedReading(t *testing.T) {
 		r := deaf(1)
 		r.readAll(t, pulled(1, []int64{100, 300, 200}, touch("a"), nats.NewMsg("lapse.tick"), touch("b")))
 		r.Queue.Again()
-		if got, want := r.readAll(t, pulled(4, []int64{150, 350}, touch("c"), touch("d"))), []string{"4 300", "5 350"}; !slices.Equal(got, want) {
+		if got, want := r.readAll(t, pulled(4, []int64{150, 350}, touch("c"), touch("d"))), []string{"4 300",
+			"5 350"}; !slices.Equal(got, want) {
 			t.Errorf("behind an interruption: %q, want %q", got, want)
 		}
 		r.Queue.Rewind(2)
-		if got, want := r.readAll(t, pulled(3, []int64{200, 150}, touch("b"), touch("c"))), []string{"3 300", "4 300"}; !slices.Equal(got, want) {
+		if got, want := r.readAll(t, pulled(3, []int64{200, 150}, touch("b"), touch("c"))), []string{"3 300",
+			"4 300"}; !slices.Equal(got, want) {
 			t.Errorf("after the owner has gone back: %q, want %q", got, want)
 		}
 		r.Queue.Rewind(0)
@@ -180,7 +189,8 @@ func newReader(t *testing.T, js jetstream.JetStream, messages int) *Reader {
 	t.Cleanup(stop)
 	queue, board, names := NewQueue(100), health.New(logger), prefix.Log(0, 1)
 	return NewReader(Source{
-		NATS: js.Conn(), Link: l, Log: streams.NewLog(s, l), Decoder: decoder, Guard: NewClockGuard(time.Hour, Clocks{Own: time.Now}, board), Health: board,
+		NATS: js.Conn(), Link: l, Log: streams.NewLog(s, l), Decoder: decoder, Guard: NewClockGuard(time.Hour,
+			Clocks{Own: time.Now}, board), Health: board,
 		Queue: queue, Ticker: NewTicker(js, l, names.Tick(), queue, board),
 	})
 }
@@ -256,8 +266,8 @@ func (c *cutter) cut() {
 	_ = c.conn.Close()
 }
 
-// TestG1_TheReaderBeginsAgain: the connection is lost while the reader waits for messages. It goes on behind what it has
-// brought.
+// TestG1_TheReaderBeginsAgain: the connection is lost while the reader waits for messages. It goes on behind what it
+// has brought.
 //
 // It fails if it brings a message twice or not at all, or notices the loss only when the consumer has been silent for
 // long.
@@ -265,7 +275,8 @@ func TestG1_TheReaderBeginsAgain(t *testing.T) {
 	t.Parallel()
 	link := &cutter{}
 	other := natstest.Connect(t, natstest.Options{})
-	nc, err := nats.Connect(other.Conn().ConnectedUrl(), natstest.Patient, nats.SetCustomDialer(link), nats.MaxReconnects(-1), nats.ReconnectWait(time.Millisecond), nats.ReconnectJitter(0, 0))
+	nc, err := nats.Connect(other.Conn().ConnectedUrl(), natstest.Patient, nats.SetCustomDialer(link),
+		nats.MaxReconnects(-1), nats.ReconnectWait(time.Millisecond), nats.ReconnectJitter(0, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -349,15 +360,18 @@ func TestG7_TruncatedBeforeItIsRead(t *testing.T) {
 	}
 }
 
-// TestAnInterruptionIsNoTruncation: while NATS is away the reader neither ends the process, nor makes the owner take the
-// shard over anew. People hear of it.
+// TestAnInterruptionIsNoTruncation: while NATS is away the reader neither ends the process, nor makes the owner take
+// the shard over anew. People hear of it.
 func TestAnInterruptionIsNoTruncation(t *testing.T) {
 	t.Parallel()
 	r := newReader(t, natstest.Connect(t, natstest.Options{}), 10)
 	r.Queue.Rewind(8)
 	r.NATS.Close()
 	stop := r.run(t)
-	eventually(t, "the interruption is noticed", func() bool { return r.Health.Err() != nil || r.Queue.Truncated() != nil })
+	eventually(t, "the interruption is noticed", func() bool {
+		return r.Health.Err() != nil ||
+			r.Queue.Truncated() != nil
+	})
 	if stop(); r.Queue.Truncated() != nil || !errors.Is(r.Health.Err(), streams.ErrDisconnected) {
 		t.Errorf("the owner is told: %v; the problem is %v", r.Queue.Truncated(), r.Health.Err())
 	}
@@ -415,7 +429,8 @@ func TestG4_LogTime(t *testing.T) {
 			for i := start; i < end; i++ {
 				got := max(c.at(uint64(i+1), stamps[i]), greatest(began))
 				if want := greatest(i + 1); got != want {
-					t.Fatalf("from %d, back at %d: log time at %d of %v is %d, want %d", began, start, i+1, stamps, got, want)
+					t.Fatalf("from %d, back at %d: log time at %d of %v is %d, want %d", began, start, i+1, stamps, got,
+						want)
 				}
 			}
 			read = max(read, end)

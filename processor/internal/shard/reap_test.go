@@ -18,7 +18,8 @@ import (
 // dueAt are n documents that are due at an instant.
 func dueAt(at int64, n int) (docs []*fold.DueDocument) {
 	for i := range n {
-		docs = append(docs, &fold.DueDocument{Key: fold.Key{Collection: "c", ID: fmt.Sprint(i)}, Expiry: ttlrules.Expiry{At: at}})
+		docs = append(docs, &fold.DueDocument{Key: fold.Key{Collection: "c", ID: fmt.Sprint(i)},
+			Expiry: ttlrules.Expiry{At: at}})
 	}
 	return docs
 }
@@ -51,11 +52,13 @@ func TestG9_Paced(t *testing.T) {
 			demand   int64
 			messages int
 			most     int // where the pace decides
-		}{{busiest, 0, leastRoom}, {busiest, leastRoom, leastRoom}, {busiest, leastRoom + 1, leastRoom + 1}, {100, 20, 160}, {0, 20, mostRoom}} {
+		}{{busiest, 0, leastRoom}, {busiest, leastRoom, leastRoom}, {busiest, leastRoom + 1, leastRoom + 1},
+			{100, 20, 160}, {0, 20, mostRoom}} {
 			p := at8(nil, 10)
 			p.Parts = Parts{Pace: NewPace(nil)}
 			p.Pace.demand.Store(load.demand)
-			p.collections = fold.NewCollections(map[string]store.Config{"c": {History: ttlrules.History{}.With(0, 1, -1)}}, nil)
+			p.collections = fold.NewCollections(map[string]store.Config{"c": {History: ttlrules.History{}.With(0, 1,
+				-1)}}, nil)
 			if tt.first != never {
 				p.collections.LookedUp(p.collections.Collection("c"), store.NoScore, tt.first)
 			}
@@ -65,7 +68,8 @@ func TestG9_Paced(t *testing.T) {
 			if tt.paced {
 				want = load.most
 			}
-			if may, paced := p.mayReap(tt.now, load.messages); may != want || paced != tt.paced || p.Pace.isUsed() != tt.paced {
+			if may, paced := p.mayReap(tt.now, load.messages); may != want || paced != tt.paced ||
+				p.Pace.isUsed() != tt.paced {
 				t.Errorf("%s, %+v: it may reap %d, want %d; the pace decides: %t", name, load, may, want, paced)
 			}
 		}
@@ -116,7 +120,8 @@ func TestG4_LookedUpAhead(t *testing.T) {
 		r.due.Set(dueAt(start+1000, tt.queued))
 		r.collections.LookedUp(r.collections.Collection("c"), store.NoScore, tt.first)
 		r.passed = nil
-		if err := r.lookUp(t.Context(), 9, start, ReapChunk, reapBytes); err != nil || (r.calls("due") > 0) != tt.looks {
+		if err := r.lookUp(t.Context(), 9, start, ReapChunk, reapBytes); err != nil ||
+			(r.calls("due") > 0) != tt.looks {
 			t.Errorf("%+v: it was looked up: %q, %v", tt, r.passed, err)
 		}
 	}
@@ -136,7 +141,8 @@ func TestG4_LookedUpInASilentLog(t *testing.T) {
 		first(now)
 		r.passed, r.pending = nil, make([]*fold.Message, messages)
 		d := fold.New(r.Limits, r.collections, r.progress.Watermark)
-		if _, _, err := r.reap(t.Context(), d, nil, fold.Position{Seq: 9, Time: now - 60_000}); err != nil || (r.calls("due") > 0) != looks {
+		if _, _, err := r.reap(t.Context(), d, nil, fold.Position{Seq: 9, Time: now - 60_000}); err != nil ||
+			(r.calls("due") > 0) != looks {
 			t.Errorf("while %d messages wait: it was looked up: %q, %v", messages, r.passed, err)
 		}
 	}
@@ -170,7 +176,8 @@ func TestG4_WhatIsLookedUp(t *testing.T) {
 	for doc := range r.due.All() {
 		bodies[doc.Key.ID] = string(doc.Body)
 	}
-	if want := map[string]string{"first": `{"ttl":2}`, "ahead": `{"ttl":2}`}; !maps.Equal(bodies, want) || r.due.FirstDue() != start+2000 {
+	if want := map[string]string{"first": `{"ttl":2}`, "ahead": `{"ttl":2}`}; !maps.Equal(bodies, want) ||
+		r.due.FirstDue() != start+2000 {
 		t.Errorf("the queue has %v", bodies)
 	}
 	if at := r.collections.FirstDue(); at != start+2000+lookUpAhead+1 {
@@ -199,9 +206,13 @@ func TestG4_WhatIsLookedUp(t *testing.T) {
 // It fails if the event comes first, or if a document is reaped by the readers' clock.
 func TestG2_NoEventBeforeReadersKnow(t *testing.T) {
 	for name, expires := range map[string]func(r *rig){
-		"time passes":                   func(r *rig) { r.passTime(start + 1000) },
-		"a write meets it":              func(r *rig) { r.write(start+1000, "a", `{"ttl":-1}`) },
-		"a write of another goes first": func(r *rig) { r.write(start+999, "b", `{"ttl":-1}`); r.write(start+1000, "a", `{"ttl":-1}`) },
+		"time passes":      func(r *rig) { r.passTime(start + 1000) },
+		"a write meets it": func(r *rig) { r.write(start+1000, "a", `{"ttl":-1}`) },
+		"a write of another goes first": func(r *rig) {
+			r.write(start+999, "b", `{"ttl":-1}`)
+			r.write(start+1000, "a",
+				`{"ttl":-1}`)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -228,10 +239,12 @@ func TestG2_NoEventBeforeReadersKnow(t *testing.T) {
 			r.idle()
 			same(t, "events", r.expired(), []string{"a"})
 			last := r.sent[len(r.sent)-1]
-			if first := r.commits[0]; published != 1 || name == "a write meets it" && (first.Offset != last.Seq-1 || first.Watermark != start+1000) {
+			if first := r.commits[0]; published != 1 || name == "a write meets it" && (first.Offset != last.Seq-1 ||
+				first.Watermark != start+1000) {
 				t.Errorf("%d publications; the first commit is %+v", published, first)
 			}
-			if name == "a write of another goes first" && (r.commits[0].Offset != last.Seq-1 || r.commits[0].Watermark != start+999) {
+			if name == "a write of another goes first" && (r.commits[0].Offset != last.Seq-1 ||
+				r.commits[0].Watermark != start+999) {
 				t.Errorf("the first commit is %+v", r.commits[0])
 			}
 		})
@@ -327,14 +340,15 @@ func TestG4_TidyEverySecond(t *testing.T) {
 	for since, want := range map[time.Duration]bool{HeartbeatEvery - 1: false, HeartbeatEvery: true} {
 		r.collections.Configure(r.collections.Collection("c"), store.Config{History: ttlrules.History{}.With(1, 1, 1)})
 		r.duties.settled = now.Add(-since)
-		if worked, err := r.Tidy(t.Context(), now); worked != want || err != nil || want != (len(r.collections.Config("c").History) == 1) {
+		if worked, err := r.Tidy(t.Context(), now); worked != want || err != nil ||
+			want != (len(r.collections.Config("c").History) == 1) {
 			t.Errorf("after %s: it has settled: %t, %v", since, worked, err)
 		}
 	}
 }
 
-// TestG4_WhatEndsIsSettled: an old generation ends once its documents are reaped. The owner tells that there was something
-// to end, as there may be more.
+// TestG4_WhatEndsIsSettled: an old generation ends once its documents are reaped. The owner tells that there was
+// something to end, as there may be more.
 func TestG4_WhatEndsIsSettled(t *testing.T) {
 	r := newRig(t)
 	r.idle()
@@ -363,7 +377,8 @@ func TestG9_ReapsAsMuchAsItApplies(t *testing.T) {
 	for _, tt := range []struct {
 		name, body string
 		configures bool
-	}{{"small", `{}`, false}, {"large", `{"x":"` + strings.Repeat("x", 4096) + `"}`, false}, {"after a configuration", `{}`, true}} {
+	}{{"small", `{}`, false}, {"large", `{"x":"` + strings.Repeat("x", 4096) + `"}`, false}, {"after a configuration",
+		`{}`, true}} {
 		t.Run(tt.name, func(t *testing.T) { reapsAsMuchAsItApplies(t, tt.body, tt.configures) })
 	}
 }

@@ -27,9 +27,8 @@ var entriesAtOnce = 1000
 
 // loader loads a snapshot into a shard that was cleared.
 //
-// The state of the shard says that it is being removed until everything is loaded, and the last
-// commit ends that. So readers get an error meanwhile, and a load that was interrupted is begun
-// again by the next takeover.
+// The state of the shard says that it is being removed until everything is loaded, and the last commit ends that. So
+// readers get an error meanwhile, and a load that was interrupted is begun again by the next takeover.
 type loader struct {
 	Manifest *snapshot.Manifest
 	Began    time.Time
@@ -49,7 +48,8 @@ type loader struct {
 // newLoader makes a loader of a snapshot with entries, into a shard that was cleared and is at a
 // version. The caller has to call Close.
 func newLoader(to Store, version string, m *snapshot.Manifest, entries iter.Seq2[snapshot.Entry, error]) *loader {
-	l := &loader{Manifest: m, Began: time.Now(), store: to, cleared: version, version: version, collections: make(map[string]struct{})}
+	l := &loader{Manifest: m, Began: time.Now(), store: to, cleared: version, version: version,
+		collections: make(map[string]struct{})}
 	l.next, l.stop = iter.Pull2(entries)
 	return l
 }
@@ -103,12 +103,15 @@ func (l *loader) take(e snapshot.Entry) error {
 // to rebuild. It returns the state. A shard may have any number of configurations.
 func (l *loader) End(ctx context.Context, version string, rebuild uint64) (s store.State, err error) {
 	m := l.Manifest
-	s = store.State{Version: version, Log: m.Log, Offset: m.Offset, Watermark: m.Watermark, Stamp: m.Stamp, Rebuild: rebuild, Configured: m.Configured,
+	s = store.State{Version: version, Log: m.Log, Offset: m.Offset, Watermark: m.Watermark, Stamp: m.Stamp,
+		Rebuild: rebuild, Configured: m.Configured,
 		Configs: make(map[string]store.Config, len(m.Configs))}
-	if s.Collections, l.Documents, err = l.store.Count(ctx, l.version, slices.Sorted(maps.Keys(l.collections))); err != nil {
+	if s.Collections, l.Documents, err = l.store.Count(ctx, l.version,
+		slices.Sorted(maps.Keys(l.collections))); err != nil {
 		return s, err
 	}
-	at := store.Progress{Version: l.version, Offset: m.Offset, Watermark: m.Watermark, Stamp: m.Stamp, Rebuild: store.Clearing, Configured: m.Configured}
+	at := store.Progress{Version: l.version, Offset: m.Offset, Watermark: m.Watermark, Stamp: m.Stamp,
+		Rebuild: store.Clearing, Configured: m.Configured}
 	var configs []store.ConfigChange
 	var changes []store.CollectionChanges
 	// commit brings the configurations so far. Until the last one, the state says that the load has not ended.

@@ -70,8 +70,10 @@ type rig struct {
 // newRig starts the servers, and an owner that has not taken its shard over yet.
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, js: natstest.Connect(t, natstest.Options{}), redis: redistest.StartMini(t), failAt: -1, fault: errFault,
-		clock: math.MaxInt64, at: map[crash.Point]func(){}, replies: make(chan *nats.Msg, 1000), outcomes: map[string][]wire.Outcome{}}
+	r := &rig{t: t, js: natstest.Connect(t, natstest.Options{}), redis: redistest.StartMini(t), failAt: -1,
+		fault: errFault,
+		clock: math.MaxInt64, at: map[crash.Point]func(){}, replies: make(chan *nats.Msg, 1000),
+		outcomes: map[string][]wire.Outcome{}}
 	r.provision()
 	var stop func()
 	r.link, stop = streams.WatchLink(r.js.Conn())
@@ -86,7 +88,8 @@ func newRig(t *testing.T) *rig {
 func (r *rig) provision() {
 	r.t.Helper()
 	var err error
-	r.streams, err = streams.Provision(r.t.Context(), r.js, streams.Options{Prefix: prefix, MaxPayload: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
+	r.streams, err = streams.Provision(r.t.Context(), r.js, streams.Options{Prefix: prefix, MaxPayload: 1 << 20,
+		Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -119,9 +122,11 @@ func (r *rig) restart() {
 		}),
 		Checkpoints: NewCheckpoints(log, r.number), Outcomes: NewOutcomes(nc, nil),
 		Desk: snapshot.NewDesk(snapshot.NewStore(&r.objects, log, r.number, log.ID(), nil)),
-		Metrics: &Metrics{Emitted: counter(), Applied: counter(), Expired: counter(), Fenced: counter(), Rebuilds: counter(),
+		Metrics: &Metrics{Emitted: counter(), Applied: counter(), Expired: counter(), Fenced: counter(),
+			Rebuilds: counter(),
 			Rejected: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"code"}),
-			Lateness: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x"}), Commits: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x"})},
+			Lateness: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x"}),
+			Commits:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x"})},
 		Limits: fold.Limits{Log: r.log, MaxBody: 1 << 20}, Bounds: DefaultBounds, Hook: hook, Logger: logger,
 	})
 }
@@ -312,7 +317,8 @@ func (r *rig) expired() []string {
 // documents are the ids of the documents of c that are stored.
 func (r *rig) documents() []string {
 	r.t.Helper()
-	found, err := store.New(r.redis.Client, prefix, 0, 1).Copy(r.t.Context(), r.progress.Version, []string{"c"}, store.CopyPlace{}, 1000, 1<<20)
+	found, err := store.New(r.redis.Client, prefix, 0, 1).Copy(r.t.Context(), r.progress.Version, []string{"c"},
+		store.CopyPlace{}, 1000, 1<<20)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -61,8 +61,9 @@ func (p *Owner) recorded(ctx context.Context) error {
 	}
 	published := p.announcer.PublishedUpTo()
 	p.tenure.recording.Finish(snapshot.Manifest{
-		Offset: p.progress.CommittedOffset, Watermark: p.progress.CommittedWatermark, Stamp: p.progress.Stamp, Configured: p.progress.Configured,
-		Published: published.Seq, PublishedTime: published.Watermark, From: published.From, Last: p.announcer.Last(),
+		Offset: p.progress.CommittedOffset, Watermark: p.progress.CommittedWatermark, Stamp: p.progress.Stamp,
+		Configured: p.progress.Configured,
+		Published:  published.Seq, PublishedTime: published.Watermark, From: published.From, Last: p.announcer.Last(),
 	})
 	p.tenure.recording = nil
 	return nil
@@ -91,7 +92,8 @@ func (p *Owner) abandon(why error) {
 // load has ended. It returns the state at the snapshot's offset.
 func (p *Owner) clear(ctx context.Context, m *snapshot.Manifest) (store.State, error) {
 	version := p.progress.Version
-	next := store.State{Version: p.progress.Cleared(), Log: m.Log, Offset: m.Offset, Watermark: m.Watermark, Stamp: m.Stamp, Configured: m.Configured, Events: p.announcer.Last().String()}
+	next := store.State{Version: p.progress.Cleared(), Log: m.Log, Offset: m.Offset, Watermark: m.Watermark,
+		Stamp: m.Stamp, Configured: m.Configured, Events: p.announcer.Last().String()}
 	err := p.Store.Take(ctx, store.State{Version: version}, version, store.Clearing)
 	if err == nil {
 		err = p.Store.Clear(ctx, version, next, store.Clearing)
@@ -106,7 +108,8 @@ func (p *Owner) clear(ctx context.Context, m *snapshot.Manifest) (store.State, e
 func (p *Owner) load(stop context.Context) error {
 	t := &p.tenure
 	if t.loader == nil {
-		p.Logger.Info("the shard is loaded from a snapshot", slog.Uint64("generation", t.loads.Generation), slog.Uint64("offset", t.loads.Offset))
+		p.Logger.Info("the shard is loaded from a snapshot", slog.Uint64("generation", t.loads.Generation),
+			slog.Uint64("offset", t.loads.Offset))
 		t.loader = newLoader(p.Store, p.progress.Version, t.loads, p.Desk.Store().Entries(stop, t.loads))
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(stop), streams.CallTimeout)
@@ -135,7 +138,8 @@ func (p *Owner) load(stop context.Context) error {
 	p.collections = p.collections.Anew(s.Configs, s.Collections)
 	p.collections.ResumeMaking(s.Making)
 	p.warnFrom()
-	p.Logger.Info("the shard was loaded from a snapshot", slog.Uint64("generation", t.loads.Generation), slog.Uint64("offset", s.Offset),
+	p.Logger.Info("the shard was loaded from a snapshot", slog.Uint64("generation", t.loads.Generation),
+		slog.Uint64("offset", s.Offset),
 		slog.Uint64("documents", t.loader.Documents), slog.Duration("took", time.Since(t.loader.Began)))
 	p.abandon(nil)
 	return nil
@@ -170,10 +174,9 @@ type snapshotWriter interface {
 // beginning on it also adds the effect of each commit. The entries come in the order in which
 // this happens, and each collection is scanned from its beginning to its end. Then:
 //
-//   - current: Applied in their order to an empty shard, the entries so far give some of the
-//     documents that are stored, each as it is stored now. An entry of the scan is the document
-//     as it is stored at that moment. The entries of a commit do to the documents what the commit
-//     does to them; those that are not there yet stay away.
+//   - current: Applied in their order to an empty shard, the entries so far give some of the documents that are stored,
+//     each as it is stored now. An entry of the scan is the document as it is stored at that moment. The entries of a
+//     commit do to the documents what the commit does to them; those that are not there yet stay away.
 //   - still to come: A document that is stored and that the entries do not give yet was there when the scan of its
 //     collection began, if it has begun: what a commit puts is given from then on. So the scan
 //     will find it, as HSCAN returns what is there from the beginning of a scan to its end.
@@ -214,7 +217,8 @@ func (r *recording) Wait(now time.Time) time.Duration {
 
 // Scan scans some documents of a shard that is at a version. The log was read up to read: it
 // scans more where that does not move. done reports that all documents are scanned.
-func (r *recording) Scan(ctx context.Context, from Store, version string, collections *fold.Collections, read uint64) (done bool, err error) {
+func (r *recording) Scan(ctx context.Context, from Store, version string, collections *fold.Collections,
+	read uint64) (done bool, err error) {
 	began := time.Now()
 	some := r.left[:min(collectionsAtOnce, len(r.left))]
 	copied, err := from.Copy(ctx, version, some, r.place, documentsAtOnce, bytesAtOnce)

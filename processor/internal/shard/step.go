@@ -8,10 +8,9 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/fold"
 )
 
-// step applies messages up to the first that has to wait until its collection is settled (see
-// [fold.Decision.Apply]), and reaps documents that are due by then, as one step: read,
-// decide, publish, commit. to is how far the log was read; if these messages are all that
-// came, the log is applied up to there. worked reports whether there was anything to do
+// step applies messages up to the first that has to wait until its collection is settled (see [fold.Decision.Apply]),
+// and reaps documents that are due by then, as one step: read, decide, publish, commit. to is how far the log was read;
+// if these messages are all that came, the log is applied up to there. worked reports whether there was anything to do
 // beside letting log time move on.
 func (p *Owner) step(ctx context.Context, messages []*fold.Message, to fold.Position) (worked bool, err error) {
 	began := time.Now()
@@ -92,8 +91,7 @@ func (p *Owner) logTimeAt(m *fold.Message) int64 {
 	return at
 }
 
-// commitTime commits the log time at a message that is not applied yet, by which readers
-// then go.
+// commitTime commits the log time at a message that is not applied yet, by which readers then go.
 func (p *Owner) commitTime(ctx context.Context, m *fold.Message) error {
 	p.progress.Saw(m.Position)
 	return p.commit(ctx, fold.Position{Seq: m.Seq - 1, Time: p.logTimeAt(m)}, nil, nil)

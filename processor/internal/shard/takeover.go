@@ -19,25 +19,20 @@ import (
 
 const takeOverTimeout = 30 * time.Second
 
-// takeOver makes the shard this process's, at the start and after every failure. The order
-// matters:
+// takeOver makes the shard this process's, at the start and after every failure. The order matters:
 //
 //  1. examine: what is stored, and whether the log can continue it, or a snapshot, which is
 //     then verified. Nothing is written, so a refusal changes nothing.
-//  2. claim: a new version in Redis, by compare-and-set. A former owner's commits are
-//     refused from then on.
-//  3. claim: a fence in the stream of events, acknowledged. A former owner's publications
-//     are refused from then on.
+//  2. claim: a new version in Redis, by compare-and-set. A former owner's commits are refused from then on.
+//  3. claim: a fence in the stream of events, acknowledged. A former owner's publications are refused from then on.
 //  4. a tick, appended to the log. The causes of everything that a former owner has
 //     published are at or before its sequence, which takeOver returns.
-//  5. resume: examine the streams and the checkpoint again, as all may have changed before
-//     the fences stood; remove what is damaged, or older than the log, if the log reaches
-//     back to rebuild it, or to the snapshot; verify that the shard is still this
-//     process's.
+//  5. resume: examine the streams and the checkpoint again, as all may have changed before the fences stood; remove
+//     what is damaged, or older than the log, if the log reaches back to rebuild it, or to the snapshot; verify that
+//     the shard is still this process's.
 //
-// If there is a snapshot to be loaded, the owner does that next (load in snapshot.go).
-// stop ends an examination, and ctx all that follows. The error is a [streams.Refusal] if the
-// verdict is to refuse.
+// If there is a snapshot to be loaded, the owner does that next (load in snapshot.go). stop ends an examination, and
+// ctx all that follows. The error is a [streams.Refusal] if the verdict is to refuse.
 func (p *Owner) takeOver(stop, ctx context.Context) (upTo uint64, err error) {
 	upTo, err = p.tryTakeOver(stop, ctx)
 	switch {
@@ -57,7 +52,8 @@ func (p *Owner) tryTakeOver(stop, ctx context.Context) (upTo uint64, err error) 
 	ctx, cancel := context.WithTimeout(ctx, takeOverTimeout)
 	defer cancel()
 	if v.Refusal != nil && v.Skipped != nil && p.Mirror != nil {
-		// The first region may have replaced the snapshots that the record here names. The next record names newer ones.
+		// The first region may have replaced the snapshots that the record here names. The next record names newer
+		// ones.
 		return 0, fmt.Errorf("waiting for a snapshot of the first region: %v", v.Refusal.What())
 	}
 	if v.Refusal != nil && p.Mirror != nil {
@@ -83,8 +79,9 @@ func (p *Owner) tryTakeOver(stop, ctx context.Context) (upTo uint64, err error) 
 	return upTo, p.resume(ctx, &v, upTo)
 }
 
-// follow returns what to do where the examination refuses what is stored, in a region that follows another one. Its mirrors
-// have been compared with the first region, so what does not fit them is to be rebuilt: nobody has to decide about it.
+// follow returns what to do where the examination refuses what is stored, in a region that follows another one. Its
+// mirrors have been compared with the first region, so what does not fit them is to be rebuilt: nobody has to decide
+// about it.
 func (p *Owner) follow(v *verdict) error {
 	what := v.Refusal.What()
 	switch {
@@ -258,7 +255,8 @@ func (p *Owner) goOn(stored store.State, version string, rebuild uint64) {
 		p.Queue.Skip(stored.Offset)
 	}
 	if rebuild != 0 && p.tenure.everTaken { // at the start it is no news
-		p.Logger.Warn("the shard is being rebuilt from the log", slog.Uint64("from", stored.Offset), slog.Uint64("to", rebuild))
+		p.Logger.Warn("the shard is being rebuilt from the log", slog.Uint64("from", stored.Offset), slog.Uint64("to",
+			rebuild))
 	}
 	// It soon commits what it has read: else two owners that take the shard from each other, each
 	// before the other's heartbeat, would never get on.
@@ -282,7 +280,8 @@ func (p *Owner) OpenCollections() (open, known bool, err error) {
 		}
 		return c.Open, true, err
 	}
-	if p.collections == nil { // the shard could not be taken over yet, and Run tries again: the last rule of the log tells
+	// the shard could not be taken over yet, and Run tries again: the last rule of the log tells
+	if p.collections == nil {
 		return false, true, nil
 	}
 	return p.collections.Config(wire.CollectionsRule).Open, !p.collections.Unruled(), nil

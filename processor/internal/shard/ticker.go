@@ -37,7 +37,8 @@ type Ticker struct {
 }
 
 // ProblemTick: ticks cannot be appended.
-var ProblemTick = health.Problem{Name: "append to the log", Advice: "Look at the stream of the log: it is full, or has no leader."}
+var ProblemTick = health.Problem{Name: "append to the log",
+	Advice: "Look at the stream of the log: it is full, or has no leader."}
 
 const (
 	tickEvery = time.Millisecond // at most
@@ -49,8 +50,7 @@ const (
 	tickSpare = 100 * time.Microsecond
 	tickGrows = 10 * time.Microsecond
 
-	// While no server answers for the log, every 250 ms: one on replicas that was just created may have no
-	// leader yet.
+	// While no server answers for the log, every 250 ms: one on replicas that was just created may have no leader yet.
 	barrierAttempts = 8
 )
 

@@ -25,7 +25,8 @@ func TestTickerWakes(t *testing.T) {
 		wakeAt int64 // 0: as before
 		now    int64
 		wakes  bool
-	}{{0, 99, false}, {0, 100, true}, {0, 150, false}, {200, 199, false}, {0, 300, true}, {400, 350, false}, {370, 380, true}, {math.MaxInt64, math.MaxInt64 - 1, false}} {
+	}{{0, 99, false}, {0, 100, true}, {0, 150, false}, {200, 199, false}, {0, 300, true}, {400, 350, false},
+		{370, 380, true}, {math.MaxInt64, math.MaxInt64 - 1, false}} {
 		if step.wakeAt > 0 {
 			tk.WakeAt(step.wakeAt)
 		}
@@ -196,7 +197,8 @@ func TestBacklog(t *testing.T) {
 			b.note(tt.pending, tt.age)
 			time.Sleep(tt.silent)
 			if got := b.reads(); got != tt.want || b.Pending() != tt.pending {
-				t.Errorf("%d messages pending, the last %s old and read %s ago: reads is %t; %d pending", tt.pending, tt.age, tt.silent, got, b.Pending())
+				t.Errorf("%d messages pending, the last %s old and read %s ago: reads is %t; %d pending", tt.pending,
+					tt.age, tt.silent, got, b.Pending())
 			}
 		}
 	})

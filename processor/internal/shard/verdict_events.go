@@ -76,8 +76,7 @@ func (f *facts) lost(at []events.Place) error {
 	return fmt.Errorf("%w: it had an output of shard %d at sequence %d", events.ErrLost, f.Shard, at[len(at)-1].Seq)
 }
 
-// Published is the position up to which all outputs are published: that of the checkpoint, or of
-// the snapshot.
+// Published is the position up to which all outputs are published: that of the checkpoint, or of the snapshot.
 func (t *trial) Published() Checkpoint {
 	c := t.Known
 	if m := t.Snapshot; m != nil && m.Published > c.Seq {
@@ -102,9 +101,8 @@ func (t *trial) LastOutput() events.Place {
 // tailFrom is the sequence behind which the stream of events stores the outputs that are caused after what is known
 // to be published.
 //
-//   - the tail: The tail begins where the outputs behind the checkpoint begin. If that place was lost, it
-//     begins at the last output that the checkpoint remembers; where that was given up, at the
-//     beginning of the stream.
+//   - the tail: The tail begins where the outputs behind the checkpoint begin. If that place was lost, it begins at the
+//     last output that the checkpoint remembers; where that was given up, at the beginning of the stream.
 func tailFrom(f *facts, t *trial) uint64 {
 	c := t.Published()
 	if c.From.Seq == 0 || f.Holds[c.From] {
@@ -140,11 +138,13 @@ func judgeNamed(f *facts, all []events.Named) *streams.Refusal {
 		switch {
 		case n.Seq > last:
 			return f.refuse(streams.Refuse(streams.ErrLogBehind, restore,
-				"the log ends at sequence %d, and message %d of the stream of events follows from message %d of the log: the log has lost its end",
+				"the log ends at sequence %d, and message %d of the stream of events follows from message %d of the "+
+					"log: the log has lost its end",
 				last, n.At, n.Seq))
 		case has.found && (has.at < n.Since || n.By < has.at): // one that took its place has another stamp
 			return f.refuse(streams.Refuse(streams.ErrLogChanged, restore,
-				"message %d of the log was stored at %s, and message %d of the stream of events follows from one that was stored by %s: the log has lost its end, and was written again since",
+				"message %d of the log was stored at %s, and message %d of the stream of events follows from one "+
+					"that was stored by %s: the log has lost its end, and was written again since",
 				n.Seq, formatTime(time.Unix(0, has.at)), n.At, formatTime(time.Unix(0, n.By))))
 		}
 	}
@@ -159,7 +159,8 @@ func judgeNamed(f *facts, all []events.Named) *streams.Refusal {
 func reachesBack(f *facts, t *trial) error {
 	first, behind := f.Events.State.FirstSeq, t.Published().From.Seq
 	if len(t.Lost) > 0 && first > behind+1 {
-		return fmt.Errorf("%w: the stream has removed what it had from sequence %d to %d, which is from after the snapshot", events.ErrLost, behind+1, first-1)
+		return fmt.Errorf("%w: the stream has removed what it had from sequence %d to %d, which is from after the "+
+			"snapshot", events.ErrLost, behind+1, first-1)
 	}
 	return nil
 }
@@ -181,8 +182,7 @@ func (f *facts) gone(lost error, places []events.Place, why error) *streams.Refu
 	return r
 }
 
-// missing says which messages the stream of events has lost, and since when they were stored, as far
-// as that is known.
+// missing says which messages the stream of events has lost, and since when they were stored, as far as that is known.
 func (f *facts) missing(lost []events.Place) string {
 	to, held := uint64(0), uint64(0)
 	for _, at := range lost {

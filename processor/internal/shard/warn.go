@@ -15,8 +15,7 @@ import (
 // so that a look finds many of them where there are many.
 const warnEvery = 10
 
-// nextWarning is when the owner looks for documents that are to be warned of; math.MaxInt64 if there
-// will be none.
+// nextWarning is when the owner looks for documents that are to be warned of; math.MaxInt64 if there will be none.
 func (p *Owner) nextWarning() int64 {
 	return max(p.collections.FirstWarning(), p.duties.warned+warnEvery)
 }
