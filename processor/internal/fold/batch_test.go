@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"pgregory.net/rapid"
 
 	"github.com/seed18712806/lapse/sink/events"

@@ -7,6 +7,8 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
