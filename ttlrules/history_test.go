@@ -197,7 +197,7 @@ func TestExpiredAt(t *testing.T) {
 	}
 }
 
-// A collection that nobody configured has TTL off, no cuts, and nothing due.
+// TestEmptyHistory: a collection that nobody configured has TTL off, no cuts, and nothing due.
 func TestEmptyHistory(t *testing.T) {
 	var h ttlrules.History
 	if got := h.Current(); got != ttlrules.Off {
@@ -216,7 +216,7 @@ func TestEmptyHistory(t *testing.T) {
 	}
 }
 
-// A configuration sent again must not make histories longer: clients do that at
+// TestWithTheSameDefault: a configuration sent again must not make histories longer: clients do that at
 // each start.
 func TestWithTheSameDefault(t *testing.T) {
 	var h ttlrules.History
@@ -232,7 +232,7 @@ func TestWithTheSameDefault(t *testing.T) {
 	}
 }
 
-// Cuts and ExpiredAt are asked for each read and each write: they must not allocate.
+// TestCutsAndExpiredAtDoNotAllocate: Cuts and ExpiredAt are asked for each read and each write: they must not allocate.
 func TestCutsAndExpiredAtDoNotAllocate(t *testing.T) {
 	h := longHistory()
 	if n := testing.AllocsPerRun(100, func() {

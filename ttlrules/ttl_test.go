@@ -9,7 +9,7 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-// It fails if a limit moves by one, or if anything but a whole JSON number in
+// TestParse: it fails if a limit moves by one, or if anything but a whole JSON number in
 // range is let through.
 func TestParse(t *testing.T) {
 	const invalid = -99
@@ -84,7 +84,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A member that is absent is nil or empty bytes.
+// TestParseNil: a member that is absent is nil or empty bytes.
 func TestParseNil(t *testing.T) {
 	if item, err := ttlrules.ParseTTL(nil); item != ttlrules.Inherit || err != nil {
 		t.Errorf("ParseTTL(nil) = %d, %v; want Inherit", item, err)
@@ -132,7 +132,7 @@ func checkError(t *testing.T, err error, name, value string) {
 	}
 }
 
-// The client receives the error of a parser: this pins the whole text once.
+// TestParseErrorText: the client receives the error of a parser: this pins the whole text once.
 func TestParseErrorText(t *testing.T) {
 	const allowed = " is not valid: use a whole number of seconds from 1 to 2147483647, or -1 for never."
 	const plain = allowed + " Write it without quotes, fraction or exponent."
@@ -164,7 +164,7 @@ func TestParseErrorText(t *testing.T) {
 	}
 }
 
-// The matrix of the package doc, cell by cell. It fails if any cell counts otherwise.
+// TestMatrix: the matrix of the package doc, cell by cell. It fails if any cell counts otherwise.
 func TestMatrix(t *testing.T) {
 	const (
 		ts    = 1_000_000

@@ -55,7 +55,7 @@ func decideOne(t *testing.T, config store.Config, stored *Version, m *Message) (
 	return d.Outcomes[0].Body, d
 }
 
-// Every operation, on a document that is absent, live, or expired and not reaped,
+// TestOperationsTable: every operation, on a document that is absent, live, or expired and not reaped,
 // with every kind of If-Match.
 func TestOperationsTable(t *testing.T) {
 	// A document written at 1000 with etag 5, in a collection whose default is 10 s.
@@ -143,7 +143,7 @@ func checkDecided(t *testing.T, name string, o wire.Outcome, d *Decision, condit
 	}
 }
 
-// The order of checks: first the message and the configuration, then whether the document
+// TestOrderOfChecks: the order of checks: first the message and the configuration, then whether the document
 // exists, then If-Match.
 func TestOrderOfChecks(t *testing.T) {
 	on := store.Config{History: ttlrules.History{}.With(0, 1, -1)}
@@ -178,7 +178,7 @@ func TestOrderOfChecks(t *testing.T) {
 	}
 }
 
-// A configuration or a drop on a configuration: the etag is the sequence of the last
+// TestConfigured: a configuration or a drop on a configuration: the etag is the sequence of the last
 // configuration, whether it changed anything or not; and the message and the
 // configuration are checked before If-Match.
 func TestConfigured(t *testing.T) {
@@ -251,7 +251,7 @@ func TestConfigured(t *testing.T) {
 	}
 }
 
-// The reason of a refused configuration names what is, and then what to set.
+// TestConfiguredSaysWhatToSet: the reason of a refused configuration names what is, and then what to set.
 func TestConfiguredSaysWhatToSet(t *testing.T) {
 	m := decoder.Decode(wire.DefaultPrefix.Config("c"), nil, []byte(`{"defaultTtl":1}`), Position{Seq: 9})
 	_, r := Configured(store.Config{NoIndex: true}, m, 0, oneConfig{})
@@ -260,7 +260,8 @@ func TestConfiguredSaysWhatToSet(t *testing.T) {
 	}
 }
 
-// All changes of a collection are together: the script that commits them knows each once.
+// TestChangesOfACollectionAreTogether: all changes of a collection are together: the script that commits them knows
+// each once.
 func TestChangesOfACollectionAreTogether(t *testing.T) {
 	d := New(testLimits, oneConfig(store.Config{}), 0)
 	due := &DueDocument{Key: Key{Collection: "b", ID: "due"}}
@@ -280,8 +281,8 @@ func TestChangesOfACollectionAreTogether(t *testing.T) {
 
 func ptr(n int32) *int32 { return &n }
 
-// A ttl that was stored while TTL was off counts as absent if it is not valid. A patch that does not name it
-// keeps what counts.
+// TestTTLOfAPatchedDocument: a ttl that was stored while TTL was off counts as absent if it is not valid. A patch that
+// does not name it keeps what counts.
 func TestTTLOfAPatchedDocument(t *testing.T) {
 	for body, want := range map[string]ttlrules.TTL{
 		`{}`: 0, `{"ttl":null}`: 0, `{"ttl":60}`: 60, `{"ttl":-1}`: -1, `{"ttl":0}`: 0, `{"ttl":1.0}`: 0,
@@ -305,7 +306,7 @@ func TestTTLOfAPatchedDocument(t *testing.T) {
 	}
 }
 
-// A write whose own ttl will not count says so in its outcome. So the client learns it where TTL
+// TestWarning: a write whose own ttl will not count says so in its outcome. So the client learns it where TTL
 // is off, and only there: a ttl of -1 means never, and null means none. A write of what is not indexed says so too.
 func TestWarning(t *testing.T) {
 	on := store.Config{History: ttlrules.History{}.With(0, 1, -1)}

@@ -157,7 +157,6 @@ func TestG8_EveryKindOfBadInput(t *testing.T) {
 	}
 }
 
-// What is allowed is decoded as it was meant.
 // nested is an object with so many levels.
 func nested(levels int) string {
 	return strings.Repeat(`{"a":`, levels-1) + "{}" + strings.Repeat("}", levels-1)
@@ -206,7 +205,7 @@ func TestDecodeGoodInput(t *testing.T) {
 
 const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// A traceparent that is not one, or is there twice, is no reason to reject a write, and
+// TestDecodeTrace: a traceparent that is not one, or is there twice, is no reason to reject a write, and
 // does not go on to its event.
 func TestDecodeTrace(t *testing.T) {
 	other := strings.Replace(traceparent, "00-", "01-", 1)
@@ -230,7 +229,7 @@ func TestDecodeTrace(t *testing.T) {
 	}
 }
 
-// Outcomes may go under the inbox prefixes that the process was told, from the message
+// TestDecodeReplyPrefixes: outcomes may go under the inbox prefixes that the process was told, from the message
 // on at which that began: so a rebuild decides each message as it was decided first.
 func TestDecodeReplyPrefixes(t *testing.T) {
 	d := testDecoder

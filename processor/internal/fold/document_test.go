@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The examples of RFC 7396, appendix A, in which both are objects, and examples of
+// TestMerge: the examples of RFC 7396, appendix A, in which both are objects, and examples of
 // members that keep their bytes and their order.
 func TestMerge(t *testing.T) {
 	for _, c := range []struct{ object, patch, want string }{
@@ -35,7 +35,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// A merge reads a patch once, even if it is nested as deep as the parser allows. If it read
+// TestMergeIsLinear: a merge reads a patch once, even if it is nested as deep as the parser allows. If it read
 // the patch again at each level, this test would take minutes.
 func TestMergeIsLinear(t *testing.T) {
 	const depth = 9000
@@ -60,7 +60,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// Each error tells the client what the body is, and what to send.
+// TestCheckErrorTexts: each error tells the client what the body is, and what to send.
 func TestCheckErrorTexts(t *testing.T) {
 	for body, want := range map[string]string{
 		``:                   "the body is empty: send a JSON object.",

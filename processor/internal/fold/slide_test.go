@@ -9,8 +9,8 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-// A touch that lapse has appended for a read renews the version that was read, and is no rejection if
-// there is another version, or none any more: no client has published it. A client that forges its header
+// TestG8_ATouchForARead: a touch that lapse has appended for a read renews the version that was read, and is no
+// rejection if there is another version, or none any more: no client has published it. A client that forges its header
 // is told so, unless it forges all of the touch.
 //
 // It fails if a client loses the rejection of a touch without an etag, or of one whose outcome it awaits.

@@ -11,9 +11,9 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-// Nothing is stored for a warning. The documents that are to be warned of lie in a slice of an index,
-// from where the last slice ended up to the log time, one slice for each index and each of the seconds
-// of warnBefore. The owner keeps in memory where the slices end:
+// mark is up to where warnings of an index are published. Nothing is stored for a warning: the documents that are to be
+// warned of lie in a slice of an index, from where the last slice ended up to the log time, one slice for each index
+// and each of the seconds of warnBefore. The owner keeps in memory where the slices end:
 //
 //   - marks: all warnings of versions in an index up to its mark are published. A takeover begins with the
 //     marks at the checkpoint, because a checkpoint is only stored when nothing up to it is to be warned

@@ -48,7 +48,7 @@ func outcomes(t *testing.T, a *asking) *Outcomes {
 	return NewOutcomes(nc, a)
 }
 
-// sent is how many outcomes were sent.
+// count is how many outcomes were sent.
 func (o *outbox) count() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -110,8 +110,8 @@ func TestTickerSendsEarly(t *testing.T) {
 	})
 }
 
-// An answer of the log's leader shows that its clock was set forward, though no message comes.
-// An answer that is old, or a clock that was set back, shows nothing.
+// TestTickerSeesTheClockOfASilentLog: an answer of the log's leader shows that its clock was set forward, though no
+// message comes. An answer that is old, or a clock that was set back, shows nothing.
 func TestTickerSeesTheClockOfASilentLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tk := NewTicker(nil, nil, "", NewQueue(1), nil)

@@ -14,8 +14,8 @@ import (
 
 const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
-// A write that carries a traceparent is recorded once it is committed, with the code of its rejection,
-// and its event once that is published. Others are not, nor are those that a rebuild applies again.
+// TestTracedWrites: a write that carries a traceparent is recorded once it is committed, with the code of its
+// rejection, and its event once that is published. Others are not, nor are those that a rebuild applies again.
 //
 // It fails if the status is that of another message, or if a rebuild records what was recorded.
 func TestTracedWrites(t *testing.T) {
