@@ -45,7 +45,7 @@ func (c *copier) run(ctx context.Context) {
 		s := c.session
 		stands := have.stands(s.status.Configured.Load(), true, time.Now())
 		read := s.queue.ReadUpTo().Seq // 0 while the reading begins anew
-		if read == 0 || s.backlog.Pending() > 0 || s.status.Applied.Load() < read || stands < copyAfter {
+		if read == 0 || s.queue.Backlog.Pending() > 0 || s.status.Applied.Load() < read || stands < copyAfter {
 			continue
 		}
 		if err := c.copy(ctx, have.value+1); err != nil && ctx.Err() == nil {

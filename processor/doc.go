@@ -26,7 +26,7 @@
 //
 // Each step has a file of its name in package shard, but for those of package fold:
 //
-//  1. read.go reads it from the log, and logtime.go computes its log time: the greatest stamp of the log so far.
+//  1. read.go reads it from the log, and computes its log time: the greatest stamp of the log so far.
 //  2. fold/decode.go decodes it, by its subject, which is parsed once (wire.LogSubject).
 //  3. queue.go holds it until the owner takes a batch. Meanwhile the reader goes on, until the queue is full.
 //  4. lookup.go reads in one round trip the stored documents that the batch names. Documents that will be due soon
@@ -35,7 +35,7 @@
 //  6. reap.go adds the documents that are due by now.
 //  7. publish.go publishes the outputs, in their order, behind the fence of the owner, and waits for the
 //     acknowledgements. This comes before the commit, so an event is never lost. After a crash in between, the next
-//     owner has the same outputs again, and leaves out those that the stream has (published.go). If many more
+//     owner has the same outputs again, and leaves out those that the stream has (publish.go). If many more
 //     documents are due, the step before is committed and the next ones are looked up meanwhile.
 //  8. commit.go commits documents, index, offset, and the place of the last output in the stream of events, in one
 //     script that checks the version. So each message takes effect once, and a former owner changes nothing.
@@ -55,7 +55,7 @@
 //
 //   - S1: The state of a shard at an offset, and its outputs up to there, follow from the log alone (fold).
 //   - S2: Log time is the greatest stamp so far. No clock of a process decides anything;
-//     clocks only stop a stamp that leads all of them (shard/logtime.go, clockguard.go).
+//     clocks only stop a stamp that leads all of them (shard/read.go, clockguard.go).
 //   - S3: An output is published before the commit of the step that it belongs to (shard/commit.go).
 //   - S4: A commit takes effect as a whole, offset included, and only on the version that
 //     its step was computed from (sink).
@@ -63,7 +63,7 @@
 //     without those before it (shard/publish.go, sink/events).
 //   - S6: An output that may have been published before is published only if the stream does
 //     not have it. For that the owner reads the tail of the stream once, from its checkpoint to
-//     its fence (shard/published.go, N1 to N3).
+//     its fence (shard/publish.go, N1 to N3).
 //   - S7: After any failure the owner takes the shard over anew. There is no other way
 //     to recover, and no other way to begin (shard/takeover.go).
 //   - S8: Nothing is removed unless the log is known to reach back to rebuild it, or to a
@@ -96,16 +96,16 @@
 // A region may follow another one, which is the first ([Options].Follow). NATS mirrors the log, the events and the
 // snapshots, and the owner here folds the mirrored log as that of the first region does, by S1 to the same state.
 // It appends and publishes nothing: where the owner of the first region publishes, it waits until
-// the mirror of the events has that output, and then commits (S3, shard/await.go). What no mirror brings,
+// the mirror of the events has that output, and then commits (S3, shard/publish.go). What no mirror brings,
 // the checkpoints and the records of snapshots, the follower adopts, once its mirrors have what they name (M1 to M3
 // in processor/internal/region). So a promotion ([Promote]) only makes streams of the mirrors. It gives the log
 // another identity, and notes in its metadata the logs that it continues (wire.Region); a region that was
 // superseded refuses, until [Demote] has removed its streams. What one region has to change in another, it asks lapse
 // there ([AnswerRegions]).
 //
-// Types have invariants of their own: R of the recording, E of the verdict, C of the reader, I of the queue and N of the
-// publications (shard), O of the snapshots, T of the retention, A of the progress, K of the collections, W of the
-// warnings and X of the property indexes (fold), P of the stored shard (sink/store).
+// Types have invariants of their own, with a name where the type stands; numbers have C of the reader and N of the
+// publications (shard), O of the snapshots, T of the retention, X of the property indexes (fold), P of the stored shard
+// (sink/store).
 //
 // # A refused shard
 //

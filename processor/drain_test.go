@@ -250,7 +250,7 @@ func TestG4_WritesMeetOldGenerations(t *testing.T) {
 			case crash.AfterFind:
 				p.reads(t, all) // before it reaps anything
 			case crash.AfterRead:
-				if len(p.session.owner.Collections().Older["c"]) > 0 {
+				if len(p.session.owner.Collections().Generations("c")) > 0 {
 					met.Add(1)
 				}
 			}

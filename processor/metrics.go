@@ -15,7 +15,6 @@ import (
 // metrics are what an operator watches. Times are in seconds.
 type metrics struct {
 	shard.Metrics
-	emitted   prometheus.Counter
 	retention *retention.Metrics
 	all       []prometheus.Collector
 }
@@ -24,7 +23,8 @@ func newMetrics() *metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "lapse", Name: name, Help: help})
 	}
-	m := &metrics{emitted: counter("events_emitted_total", "Expiry events, warnings and rejections that were stored in the stream of events.")}
+	m := &metrics{}
+	emitted := counter("events_emitted_total", "Expiry events, warnings and rejections that were stored in the stream of events.")
 	applied := counter("messages_applied_total", "Writes, configurations and drops that took effect.")
 	rejected := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "lapse", Name: "messages_rejected_total",
@@ -48,8 +48,11 @@ func newMetrics() *metrics {
 		Buckets: []float64{.0001, .00025, .0005, .001, .002, .005, .01, .02, .05, .1, .5, 1, 5},
 	})
 	m.retention = retention.NewMetrics()
-	m.Metrics = shard.Metrics{Applied: applied, Rejected: rejected, Expired: expired, Warned: warned, Fenced: fenced, Rebuilds: rebuilds, Lateness: lateness, Commits: commits}
-	m.all = []prometheus.Collector{applied, rejected, expired, warned, m.emitted, fenced, rebuilds, lateness, commits}
+	m.Metrics = shard.Metrics{
+		Applied: applied, Rejected: rejected, Expired: expired, Warned: warned, Emitted: emitted, Fenced: fenced, Rebuilds: rebuilds,
+		Lateness: lateness, Commits: commits,
+	}
+	m.all = []prometheus.Collector{applied, rejected, expired, warned, emitted, fenced, rebuilds, lateness, commits}
 	m.all = append(m.all, m.retention.Collectors()...)
 	return m
 }
@@ -117,7 +120,7 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 	}
 	c <- prometheus.MustNewConstMetric(clockLead, prometheus.GaugeValue, seconds(nats), "nats")
 	c <- prometheus.MustNewConstMetric(clockLead, prometheus.GaugeValue, seconds(redis), "redis")
-	c <- prometheus.MustNewConstMetric(messagesRead, prometheus.CounterValue, float64(session.backlog.ReadUpTo()))
+	c <- prometheus.MustNewConstMetric(messagesRead, prometheus.CounterValue, float64(session.queue.Backlog.ReadUpTo()))
 	c <- prometheus.MustNewConstMetric(givesWay, prometheus.GaugeValue, truth(runs && session.pace.GivesWay()))
 	gauge := func(d *prometheus.Desc, value float64) {
 		if !runs {
@@ -126,7 +129,7 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value)
 	}
 	waiting, oldest := session.queue.Waiting()
-	gauge(lagMessages, float64(uint64(waiting)+session.backlog.Pending()))
+	gauge(lagMessages, float64(uint64(waiting)+session.queue.Backlog.Pending()))
 	gauge(lagSeconds, since(oldest))
 	gauge(backlog, since(session.status.Due.Load()))
 	gauge(pausedCollections, float64(session.status.Paused.Load()))

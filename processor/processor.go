@@ -198,7 +198,7 @@ func (p *Processor) Progress() (all Progress) {
 		return all
 	}
 	waiting, _ := s.queue.Waiting()
-	all.Applied, all.Lag = s.status.Applied.Load(), s.backlog.Pending()+uint64(waiting)
+	all.Applied, all.Lag = s.status.Applied.Load(), s.queue.Backlog.Pending()+uint64(waiting)
 	if due := s.status.Due.Load(); due > 0 {
 		all.Overdue = time.Since(time.UnixMilli(due))
 	}

@@ -32,15 +32,14 @@ const checkTimeout = 30 * time.Second
 // session is what each Run makes anew. The first fields are there before Run, for the
 // metrics; wire makes the others.
 type session struct {
-	status  *shard.Status
-	queue   *shard.Queue
-	pace    *shard.Pace
-	backlog *shard.Backlog
-	sizes   sizes
-	start   atomic.Uint64 // last sequence of the log when the shard was taken over
-	ruled   atomic.Uint64 // sequence of the rule of the collections, in the stream of configurations; see ruleCollections
-	wired   atomic.Bool
-	ended   atomic.Bool
+	status *shard.Status
+	queue  *shard.Queue
+	pace   *shard.Pace
+	sizes  sizes
+	start  atomic.Uint64 // last sequence of the log when the shard was taken over
+	ruled  atomic.Uint64 // sequence of the rule of the collections, in the stream of configurations; see ruleCollections
+	wired  atomic.Bool
+	ended  atomic.Bool
 
 	publisher *events.Publisher
 	outputs   events.Source
@@ -61,7 +60,7 @@ type session struct {
 }
 
 func newSession(p *Processor) *session {
-	s := &session{status: shard.NewStatus(p.opts.Health), queue: shard.NewQueue(p.opts.ReadAhead), backlog: &shard.Backlog{}, processor: p}
+	s := &session{status: shard.NewStatus(p.opts.Health), queue: shard.NewQueue(p.opts.ReadAhead), processor: p}
 	s.pace = shard.NewPace(s.requests)
 	return s
 }
@@ -69,7 +68,7 @@ func newSession(p *Processor) *session {
 // requests counts the requests that have come: the reads of all processes, and the messages of the log.
 func (s *session) requests(ctx context.Context) (int64, error) {
 	reads, err := s.processor.store.Reads(ctx)
-	return reads + int64(s.backlog.ReadUpTo()), err
+	return reads + int64(s.queue.Backlog.ReadUpTo()), err
 }
 
 // Check finds out whether the servers can be used, and whether they hold what Run would
@@ -188,25 +187,22 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 	}
 	names := p.opts.log()
 	log := streams.NewLog(provisioned, l)
-	s.ticker = shard.NewTicker(js, l, names.Tick(), s.queue, s.backlog, p.opts.Health)
+	s.ticker = shard.NewTicker(js, l, names.Tick(), s.queue, p.opts.Health)
 	s.reader = shard.NewReader(shard.Source{
-		NATS: p.nc, Link: l, Log: log, Guard: p.guard, Health: p.opts.Health,
+		NATS: p.nc, Link: l, Log: log, Guard: p.guard, Health: p.opts.Health, Queue: s.queue, Ticker: s.ticker,
 		Decoder: fold.Decoder{
 			RepliesAt: s.repliesAt(ctx, role), Log: names, MaxBody: provisioned.MaxBody, MaxLevels: provisioned.MaxLevels, Replies: provisioned.Replies,
 			ConfigReplies: s.configReplies(ctx, provisioned, l),
 		},
-	}, s.queue, s.ticker, s.backlog)
+	})
 	s.outputs = events.NewSource(names, provisioned.Created()).Continues(provisioned.Former)
 	tail := s.publisher.NewTail(s.outputs)
 	checkpoints := shard.NewCheckpoints(log, p.opts.Shard)
 	desk := snapshot.NewDesk(snapshot.NewStore(p.objects(provisioned), log, p.opts.Shard, log.ID(), p.hook))
 	parts := shard.Parts{
 		Shard: p.opts.Shard, Shards: p.opts.Shards, Store: p.store, Log: log,
-		Events: &shard.Events{Publisher: s.publisher, Tail: tail, Log: s.outputs, Link: l, Limit: p.bounds.Examine},
-		Lease:  lease, Status: s.status, Queue: s.queue, Reader: s.reader, Ticker: s.ticker, Pace: s.pace,
-		Channel: &shard.Channel{
-			Publisher: s.publisher, Tail: tail, Link: l, Emitted: p.metrics.emitted, Hook: p.hook, Trace: p.opts.Trace, MaxAge: stream.MaxAge,
-		},
+		Link: l, Publisher: s.publisher, Tail: tail, MaxAge: stream.MaxAge,
+		Lease: lease, Status: s.status, Queue: s.queue, Reader: s.reader, Ticker: s.ticker, Pace: s.pace,
 		Checkpoints: checkpoints, Outcomes: shard.NewOutcomes(p.nc, p.store), Desk: desk, Metrics: &p.metrics.Metrics,
 		Limits: fold.Limits{Log: s.outputs, MaxBody: provisioned.MaxBody},
 		Bounds: p.bounds, Hook: p.hook, Trace: p.opts.Trace, Logger: p.opts.Logger.With(slog.Int("shard", p.opts.Shard)),

@@ -14,7 +14,8 @@ import (
 // FuzzParseTTL holds the parsers against a slow one that leaves JSON to
 // encoding/json and numbers to math/big.
 func FuzzParseTTL(f *testing.F) {
-	for _, value := range []string{``, `null`, `-1`, `0`, `1`, `2147483647`, `2147483648`, `1.0`, `1e2`, `"1"`, `[1]`, `true`, ` 60 `} {
+	for _, value := range []string{``, `null`, `-1`, `0`, `1`, `2147483647`, `2147483648`, `1.0`, `1e2`, `"1"`, `[1]`,
+		`true`, ` 60 `} {
 		f.Add([]byte(value))
 	}
 	f.Fuzz(func(t *testing.T, value []byte) {

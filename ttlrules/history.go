@@ -1,6 +1,8 @@
 package ttlrules
 
-import "math"
+import (
+	"math"
+)
 
 // Epoch is a stretch of time in which a collection had one default TTL: from
 // Since up to the Since of the next epoch, or for ever if it is the last.
@@ -10,22 +12,19 @@ type Epoch struct {
 	Default Default // of the collection, from Since on
 }
 
-// History is a collection's default TTL over time: epochs in log order, so that
-// their Since never falls. A collection that was never configured has an empty
-// history, which counts as Off.
+// History is a collection's default TTL over time: epochs in log order, so that their Since never falls. A collection
+// that was never configured has an empty history, which counts as Off.
 //
-// At the instant of a change both sides count, the old default first: a document
-// whose deadline under the old one is that very instant has expired, since the
-// deadline had been reached when the change came.
+// At the instant of a change both sides count, the old default first: a document whose deadline under the old one is
+// that very instant has expired, since the deadline had been reached when the change came.
 type History []Epoch
 
 // Expiry is the first instant at which a document was expired, and the reason.
 type Expiry struct {
 	At  int64 // the first instant at which it was expired, in Unix milliseconds
 	TTL int32 // the TTL under which it expired, in seconds; 0 if it was an instant that a write had named
-	// Seq is the log sequence of the message that made it expired: a configuration change or,
-	// where it kept an older clock, its own write. The deadline lay in the past then. It
-	// is 0 if the document expired because time passed.
+	// Seq is the log sequence of the message that made it expired: a configuration change or, where it kept an older
+	// clock, its own write. The deadline lay in the past then. It is 0 if the document expired because time passed.
 	Seq uint64
 }
 
@@ -43,9 +42,8 @@ func (h History) Current() Default {
 // With is the history after the default was changed at an instant by the message
 // with the log sequence seq. It is h itself where nothing changes. h is not modified.
 //
-// The instant must not lie before the Since of the last epoch. So pass log time (the
-// greatest timestamp so far), not the message's own timestamp: timestamps in a stream
-// can fall.
+// The instant must not lie before the Since of the last epoch. So pass log time (the greatest timestamp so far), not
+// the message's own timestamp: timestamps in a stream can fall.
 func (h History) With(at int64, seq uint64, d Default) History {
 	if h.Current() == d {
 		return h
@@ -59,10 +57,9 @@ func (h History) With(at int64, seq uint64, d Default) History {
 	return append(next, Epoch{Since: at, Seq: seq, Default: d})
 }
 
-// Settled is the history of the current epoch alone. It may replace h at an instant at
-// or after the Since of the last epoch, once every document that is expired at that
-// instant under h is removed. From then on both give the same answers, whatever changes
-// follow.
+// Settled is the history of the current epoch alone. It may replace h at an instant at or after the Since of the last
+// epoch, once every document that is expired at that instant under h is removed. From then on both give the same
+// answers, whatever changes follow.
 func (h History) Settled() History {
 	if len(h) <= 1 {
 		return h
@@ -70,13 +67,11 @@ func (h History) Settled() History {
 	return History{h[len(h)-1]}
 }
 
-// ExpiredAt finds the first instant at which a version was, or with no further change
-// will be, expired; ok = false if it never is. Later epochs cannot bring back what an
-// earlier one expired.
+// ExpiredAt finds the first instant at which a version was, or with no further change will be, expired; ok = false if
+// it never is. Later epochs cannot bring back what an earlier one expired.
 //
-// That instant is the deadline, or the configuration change or the write that moved the
-// deadline into the past. It can lie before or after any "now": whether the version is
-// expired at an instant is [History.Expired].
+// That instant is the deadline, or the configuration change or the write that moved the deadline into the past. It can
+// lie before or after any "now": whether the version is expired at an instant is [History.Expired].
 func (h History) ExpiredAt(c Clock) (x Expiry, ok bool) {
 	for i, e := range h {
 		if i+1 < len(h) && c.Seq > h[i+1].Seq && h[i+1].Seq != 0 {
@@ -148,9 +143,8 @@ type Cuts struct {
 	Own     int64 // for the others that are indexed, by their deadline
 }
 
-// Cuts computes the cuts of the two indexes at the instant now: a
-// document is expired exactly if its score is at or under its cut ([Clock.Score]). A
-// document that never expires by its own ttl ([Never]) is in neither index. Cuts never
+// Cuts computes the cuts of the two indexes at the instant now: a document is expired exactly if its score is at or
+// under its cut ([Clock.Score]). A document that never expires by its own ttl ([Never]) is in neither index. Cuts never
 // fall as now goes on, nor by a change made at now or later: expired is final.
 func (h History) Cuts(now int64) Cuts {
 	cuts := Cuts{Inherit: NoCut, Own: NoCut}
@@ -167,11 +161,10 @@ func (h History) Cuts(now int64) Cuts {
 	return cuts
 }
 
-// FirstDue is the first instant at which a document with a given score is expired: the
-// least now whose cut reaches the score. The score is the beginning of a clock if inherit is
-// true, and else a deadline. ok = false if it never expires. With the lowest score of an index it is the
-// instant at which the next document of that index falls due; if the instant lies in the
-// past, a document is due already.
+// FirstDue is the first instant at which a document with a given score is expired: the least now whose cut reaches the
+// score. The score is the beginning of a clock if inherit is true, and else a deadline. ok = false if it never expires.
+// With the lowest score of an index it is the instant at which the next document of that index falls due; if the
+// instant lies in the past, a document is due already.
 func (h History) FirstDue(score int64, inherit bool) (at int64, ok bool) {
 	for i, e := range h {
 		deadline := score
@@ -193,4 +186,42 @@ func (h History) end(i int) int64 {
 		return h[i+1].Since
 	}
 	return math.MaxInt64
+}
+
+// WarnAt is the instant at which a version is to be warned of, some seconds before its deadline, where
+// that is asked for since an instant, and how the version expires. ok = false if there is no warning:
+//
+//   - the version has no deadline under the current default;
+//   - the instant is not after the version was written or renewed, or not after the change that made the
+//     deadline or the seconds count;
+//   - the version has expired by then, under a default before this one.
+//
+// The caller has published what an earlier configuration asked for before it applied this one.
+func (h History) WarnAt(c Clock, before int32, since int64) (at int64, x Expiry, ok bool) {
+	if len(h) == 0 {
+		return 0, x, false
+	}
+	current := h[len(h)-1]
+	deadline, expires := c.Deadline(current.Default)
+	at = deadline - int64(before)*1000
+	if !expires || at <= max(c.Ts, c.Begin(), since, current.Since) {
+		return 0, x, false
+	}
+	x, _ = h.ExpiredAt(c)
+	return at, x, at < x.At
+}
+
+// WarnShift is the distance, in milliseconds, from the score of a version in an index to the instant at
+// which it is to be warned of under the current default: so the versions that are to be warned of
+// between two instants are a slice of the index. ok = false if no version in that index expires.
+func (h History) WarnShift(in Index, before int32) (shift int64, ok bool) {
+	shift = -int64(before) * 1000
+	switch d := h.Current(); {
+	case d == Off, in == NotIndexed:
+		return 0, false
+	case in == ByOwn:
+		return shift, true
+	default:
+		return shift + int64(d)*1000, d > 0
+	}
 }

@@ -10,7 +10,7 @@ import (
 
 // TestG2_ExpiredFromTheDeadlineOn pins the boundary: a millisecond before its
 // deadline a document is live, at it and a millisecond after it is expired, by
-// Expired as by the cut (I1, I3).
+// Expired as by the cut.
 //
 // It fails if Expired or Cuts compares with < instead of <=, or counts seconds as
 // anything but 1000 milliseconds.
@@ -74,15 +74,19 @@ func TestG2_KeptAndAbsoluteClocks(t *testing.T) {
 		{"kept, never", ttlrules.Clock{Kept: begin, TTL: ttlrules.Never}, 30, 0, 0, false},
 		{"kept, off", ttlrules.Clock{Kept: begin, TTL: 1}, ttlrules.Off, 0, 0, false},
 		{"absolute", ttlrules.Clock{Absolute: ts + 1}, 60, ts + 1, 0, false},
-		{"absolute, without a default", ttlrules.Clock{Absolute: ts + 1, Kept: begin, TTL: ttlrules.Never}, ttlrules.NoDefault, ts + 1, 0, false},
+		{"absolute, without a default", ttlrules.Clock{Absolute: ts + 1, Kept: begin, TTL: ttlrules.Never},
+			ttlrules.NoDefault, ts + 1, 0, false},
 		{"absolute, off", ttlrules.Clock{Absolute: ts + 1}, ttlrules.Off, 0, 0, false},
 		{"limited, the ttl ends first", ttlrules.Clock{TTL: 50, NotAfter: ts + 50_001}, 60, ts + 50_000, 50, false},
-		{"limited, both end together", ttlrules.Clock{TTL: 50, NotAfter: ts + 50_000}, ttlrules.NoDefault, ts + 50_000, 50, false},
+		{"limited, both end together", ttlrules.Clock{TTL: 50, NotAfter: ts + 50_000}, ttlrules.NoDefault, ts + 50_000,
+			50, false},
 		{"limited, the limit comes first", ttlrules.Clock{TTL: 50, NotAfter: ts + 49_999}, 1, ts + 49_999, 0, false},
-		{"limited and kept", ttlrules.Clock{Kept: begin, TTL: 50, NotAfter: ts + 10_001}, 60, begin + 50_000, 50, false},
+		{"limited and kept", ttlrules.Clock{Kept: begin, TTL: 50, NotAfter: ts + 10_001}, 60, begin + 50_000, 50,
+			false},
 		{"limited and kept, run out", ttlrules.Clock{Kept: begin, TTL: 50, NotAfter: ts - 1}, 60, ts, 0, true},
 		{"limited, without a ttl", ttlrules.Clock{NotAfter: ts + 1}, 60, ts + 1, 0, false},
-		{"limited, never by its ttl", ttlrules.Clock{NotAfter: ts + 1, TTL: ttlrules.Never}, ttlrules.NoDefault, ts + 1, 0, false},
+		{"limited, never by its ttl", ttlrules.Clock{NotAfter: ts + 1, TTL: ttlrules.Never}, ttlrules.NoDefault, ts + 1,
+			0, false},
 		{"limited, off", ttlrules.Clock{NotAfter: ts + 1, TTL: 5}, ttlrules.Off, 0, 0, false},
 	} {
 		c := tt.clock
@@ -101,7 +105,8 @@ func TestG2_KeptAndAbsoluteClocks(t *testing.T) {
 			if got := h.Expired(c, now); got != expired {
 				t.Errorf("%s, %+d ms: Expired is %t", tt.name, off, got)
 			}
-			if under := in != ttlrules.NotIndexed && score <= cut(h, in == ttlrules.ByInherit, now); now >= ts && under != expired {
+			if under := in != ttlrules.NotIndexed && score <= cut(h, in == ttlrules.ByInherit, now); now >= ts &&
+				under != expired {
 				t.Errorf("%s, %+d ms: under the cut is %t", tt.name, off, under)
 			}
 		}
@@ -133,7 +138,8 @@ func TestG4_AChangeMeetsADeadline(t *testing.T) {
 				continue
 			}
 			if h.Expired(ttlrules.Clock{Ts: ts}, deadline) || underCut(h, doc{ts: ts}, deadline) {
-				t.Errorf("default %d comes %+d ms from the deadline: the document has expired all the same", def, tt.off)
+				t.Errorf("default %d comes %+d ms from the deadline: the document has expired all the same", def,
+					tt.off)
 			}
 		}
 	}
@@ -170,13 +176,16 @@ func TestExpiredAt(t *testing.T) {
 		{"a deadline in a time of off passes unnoticed",
 			h{{0, 1, 10}, {5_000, 2, ttlrules.Off}}, 1_000, 10, ttlrules.Expiry{At: never}},
 		{"on again, own TTLs count again, and what has passed expires at once",
-			h{{0, 1, 10}, {5_000, 2, ttlrules.Off}, {70_000, 3, ttlrules.NoDefault}}, 1_000, 10, ttlrules.Expiry{At: 70_000, TTL: 10, Seq: 3}},
+			h{{0, 1, 10}, {5_000, 2, ttlrules.Off}, {70_000, 3, ttlrules.NoDefault}}, 1_000, 10,
+			ttlrules.Expiry{At: 70_000, TTL: 10, Seq: 3}},
 		{"on and off in one millisecond: the change was, so what it made expired is",
-			h{{70_000, 2, 10}, {70_000, 3, ttlrules.Off}}, 1_000, ttlrules.Inherit, ttlrules.Expiry{At: 70_000, TTL: 10, Seq: 2}},
+			h{{70_000, 2, 10}, {70_000, 3, ttlrules.Off}}, 1_000, ttlrules.Inherit, ttlrules.Expiry{At: 70_000, TTL: 10,
+				Seq: 2}},
 		{"two defaults in one millisecond: the first that made it expired counts",
 			h{{70_000, 2, 60}, {70_000, 3, 10}}, 5_000, ttlrules.Inherit, ttlrules.Expiry{At: 70_000, TTL: 60, Seq: 2}},
 		{"own ttl of -1 never expires", h{{0, 1, 10}}, 1_000, ttlrules.Never, ttlrules.Expiry{At: never}},
-		{"default -1 leaves those that inherit alone", h{{0, 1, ttlrules.NoDefault}}, 1_000, ttlrules.Inherit, ttlrules.Expiry{At: never}},
+		{"default -1 leaves those that inherit alone", h{{0, 1, ttlrules.NoDefault}}, 1_000, ttlrules.Inherit,
+			ttlrules.Expiry{At: never}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -188,7 +197,7 @@ func TestExpiredAt(t *testing.T) {
 	}
 }
 
-// A collection that nobody configured has TTL off, no cuts, and nothing due.
+// TestEmptyHistory: a collection that nobody configured has TTL off, no cuts, and nothing due.
 func TestEmptyHistory(t *testing.T) {
 	var h ttlrules.History
 	if got := h.Current(); got != ttlrules.Off {
@@ -207,7 +216,7 @@ func TestEmptyHistory(t *testing.T) {
 	}
 }
 
-// A configuration sent again must not make histories longer: clients do that at
+// TestWithTheSameDefault: a configuration sent again must not make histories longer: clients do that at
 // each start.
 func TestWithTheSameDefault(t *testing.T) {
 	var h ttlrules.History
@@ -223,7 +232,7 @@ func TestWithTheSameDefault(t *testing.T) {
 	}
 }
 
-// Cuts and ExpiredAt are asked for each read and each write: they must not allocate.
+// TestCutsAndExpiredAtDoNotAllocate: Cuts and ExpiredAt are asked for each read and each write: they must not allocate.
 func TestCutsAndExpiredAtDoNotAllocate(t *testing.T) {
 	h := longHistory()
 	if n := testing.AllocsPerRun(100, func() {

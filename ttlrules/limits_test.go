@@ -6,7 +6,7 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-// A version keeps to limits by what it says itself, to the millisecond.
+// TestKeeps: a version keeps to limits by what it says itself, to the millisecond.
 func TestKeeps(t *testing.T) {
 	for _, c := range []struct {
 		clock       ttlrules.Clock

@@ -132,7 +132,8 @@ func (l *life) write(i int) {
 	if old != nil && old.expired {
 		old = nil
 	}
-	v := &version{ts: l.now, begin: l.now, seq: l.seq, item: []ttlrules.TTL{ttlrules.Inherit, ttlrules.Never, 1, 2, 3}[l.IntN(5)]}
+	v := &version{ts: l.now, begin: l.now, seq: l.seq, item: []ttlrules.TTL{ttlrules.Inherit, ttlrules.Never, 1, 2,
+		3}[l.IntN(5)]}
 	how := l.IntN(5)
 	if old != nil && how > 0 { // touch, or a patch that names neither ttl nor deadline
 		v.abs, v.cap = old.abs, old.cap
@@ -223,7 +224,8 @@ func (l *life) compare() string {
 				return fmt.Sprintf("document %d at %d, %s %v: Expired is %t", i, l.now, name, h, got)
 			}
 			if v.expired && (!ok || x != v.expiry) {
-				return fmt.Sprintf("document %d at %d, %s %v: ExpiredAt is %+v, want %+v", i, l.now, name, h, x, v.expiry)
+				return fmt.Sprintf("document %d at %d, %s %v: ExpiredAt is %+v, want %+v", i, l.now, name, h, x,
+					v.expiry)
 			}
 			h = h.From(v.bands[which])
 			if in == ttlrules.NotIndexed {
@@ -233,10 +235,12 @@ func (l *life) compare() string {
 				continue
 			}
 			if under := score <= cut(h, in == ttlrules.ByInherit, l.now); under != v.expired {
-				return fmt.Sprintf("document %d at %d, %s %v: score %d is under the cut: %t", i, l.now, name, h, score, under)
+				return fmt.Sprintf("document %d at %d, %s %v: score %d is under the cut: %t", i, l.now, name, h, score,
+					under)
 			}
 			if at, due := h.FirstDue(score, in == ttlrules.ByInherit); due != ok || due && !v.expired && at != x.At {
-				return fmt.Sprintf("document %d at %d, %s %v: FirstDue is %d, %t, ExpiredAt %+v, %t", i, l.now, name, h, at, due, x, ok)
+				return fmt.Sprintf("document %d at %d, %s %v: FirstDue is %d, %t, ExpiredAt %+v, %t", i, l.now, name, h,
+					at, due, x, ok)
 			}
 		}
 	}
@@ -271,7 +275,8 @@ func TestI1toI4_KeptAndAbsoluteClocks(t *testing.T) {
 		}
 		held, ran, banded = held+l.held, ran+l.ran, banded+l.banded
 	}
-	t.Logf("%d writes had to wait, %d versions were expired when they were written, and %d came to a band", held, ran, banded)
+	t.Logf("%d writes had to wait, %d versions were expired when they were written, and %d came to a band", held, ran,
+		banded)
 	if held == 0 || ran < *histories/100 || banded < *histories/1000 {
 		t.Error("too few to show anything")
 	}

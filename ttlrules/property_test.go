@@ -52,13 +52,16 @@ func agree(t *rapid.T, d doc, changes []change, instants []int64) {
 		}
 		for name, h := range map[string]ttlrules.History{"known": known, "whole": whole} {
 			if got := h.Expired(d.clock(), now); got != m.expired {
-				t.Fatalf("%+v under the %s history %v at %d: Expired is %t, the model says %t", d, name, changes, now, got, m.expired)
+				t.Fatalf("%+v under the %s history %v at %d: Expired is %t, the model says %t", d, name, changes, now,
+					got, m.expired)
 			}
 			if got := underCut(h, d, now); got != m.expired {
-				t.Fatalf("%+v under the %s history %v at %d: cuts %+v say expired %t, the model says %t", d, name, changes, now, h.Cuts(now), got, m.expired)
+				t.Fatalf("%+v under the %s history %v at %d: cuts %+v say expired %t, the model says %t", d, name,
+					changes, now, h.Cuts(now), got, m.expired)
 			}
 			if x, ok := h.ExpiredAt(d.clock()); m.expired && (!ok || x != m.expiry) {
-				t.Fatalf("%+v under the %s history %v at %d: ExpiredAt is %+v, %t, the model says %+v", d, name, changes, now, x, ok, m.expiry)
+				t.Fatalf("%+v under the %s history %v at %d: ExpiredAt is %+v, %t, the model says %+v", d, name,
+					changes, now, x, ok, m.expiry)
 			}
 		}
 	}
@@ -84,21 +87,25 @@ func TestI3_ScoresAroundTheCut(t *testing.T) {
 			if cuts.Inherit != ttlrules.NoCut {
 				ts := cuts.Inherit + off
 				if got := h.Expired(ttlrules.Clock{Ts: ts}, now); got != (off <= 0) {
-					t.Errorf("%v at %d: inherit cut is %d, but a document of ts %d has expired %t", changes, now, cuts.Inherit, ts, got)
+					t.Errorf("%v at %d: inherit cut is %d, but a document of ts %d has expired %t", changes, now,
+						cuts.Inherit, ts, got)
 				}
 			}
 			if cuts.Own != ttlrules.NoCut {
 				item := ttlrules.TTL(w.ttls[len(w.ttls)-1])
 				deadline := cuts.Own + off
-				if got := h.Expired(ttlrules.Clock{Ts: deadline - 1000*int64(item), TTL: item}, now); got != (off <= 0) {
-					t.Errorf("%v at %d: own cut is %d, but a document of deadline %d has expired %t", changes, now, cuts.Own, deadline, got)
+				if got := h.Expired(ttlrules.Clock{Ts: deadline - 1000*int64(item), TTL: item},
+					now); got != (off <= 0) {
+					t.Errorf("%v at %d: own cut is %d, but a document of deadline %d has expired %t", changes, now,
+						cuts.Own, deadline, got)
 				}
 			}
 		}
 		if cuts.Inherit == ttlrules.NoCut && h.Expired(ttlrules.Clock{Ts: w.start - 1000*ttlrules.MaxSeconds}, now) {
 			t.Errorf("%v at %d: there is no inherit cut, but a very old document has expired", changes, now)
 		}
-		if cuts.Own == ttlrules.NoCut && h.Expired(ttlrules.Clock{Ts: w.start - 1000*ttlrules.MaxSeconds, TTL: 1}, now) {
+		if cuts.Own == ttlrules.NoCut && h.Expired(ttlrules.Clock{Ts: w.start - 1000*ttlrules.MaxSeconds, TTL: 1},
+			now) {
 			t.Errorf("%v at %d: there is no own cut, but a very old document has expired", changes, now)
 		}
 	})
@@ -187,7 +194,8 @@ func TestI4_SettledChangesNothingForTheUnexpired(t *testing.T) {
 		}
 		for _, later := range w.instants(d, changes) {
 			if later >= now && underCut(h, d, later) != underCut(s, d, later) {
-				t.Fatalf("%+v, unexpired at %d: the cuts at %d are %+v under %v, but %+v under %v", d, now, later, h.Cuts(later), h, s.Cuts(later), s)
+				t.Fatalf("%+v, unexpired at %d: the cuts at %d are %+v under %v, but %+v under %v", d, now, later,
+					h.Cuts(later), h, s.Cuts(later), s)
 			}
 		}
 	})
@@ -214,7 +222,8 @@ func TestNextDueIsTheLeastNow(t *testing.T) {
 			t.Fatalf("score %d, inherit %t is due at %d under %v, but the cut then is %d", score, inherit, at, h, c)
 		}
 		if c := cut(h, inherit, at-1); score <= c {
-			t.Fatalf("score %d, inherit %t is due at %d under %v, but a millisecond before the cut was %d", score, inherit, at, h, c)
+			t.Fatalf("score %d, inherit %t is due at %d under %v, but a millisecond before the cut was %d", score,
+				inherit, at, h, c)
 		}
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-// A read renews a clock once more than a tenth of the TTL has passed, from where it began.
+// TestSlides: a read renews a clock once more than a tenth of the TTL has passed, from where it began.
 func TestSlides(t *testing.T) {
 	for _, c := range []struct {
 		clock    ttlrules.Clock

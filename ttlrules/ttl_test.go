@@ -9,7 +9,7 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-// It fails if a limit moves by one, or if anything but a whole JSON number in
+// TestParse: it fails if a limit moves by one, or if anything but a whole JSON number in
 // range is let through.
 func TestParse(t *testing.T) {
 	const invalid = -99
@@ -84,7 +84,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A member that is absent is nil or empty bytes.
+// TestParseNil: a member that is absent is nil or empty bytes.
 func TestParseNil(t *testing.T) {
 	if item, err := ttlrules.ParseTTL(nil); item != ttlrules.Inherit || err != nil {
 		t.Errorf("ParseTTL(nil) = %d, %v; want Inherit", item, err)
@@ -107,7 +107,10 @@ func checkError(t *testing.T, err error, name, value string) {
 		t.Errorf("%s %.100q: error %q is not a sentence that begins with the member", name, value, text)
 	}
 	quoted := strings.Trim(value, " \t\r\n")
-	if i := strings.IndexFunc(quoted, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }); i >= 0 {
+	if i := strings.IndexFunc(quoted, func(r rune) bool {
+		return !unicode.IsPrint(r) ||
+			r == unicode.ReplacementChar
+	}); i >= 0 {
 		quoted = quoted[:i]
 	}
 	if len(quoted) > 30 {
@@ -129,7 +132,7 @@ func checkError(t *testing.T, err error, name, value string) {
 	}
 }
 
-// The client receives the error of a parser: this pins the whole text once.
+// TestParseErrorText: the client receives the error of a parser: this pins the whole text once.
 func TestParseErrorText(t *testing.T) {
 	const allowed = " is not valid: use a whole number of seconds from 1 to 2147483647, or -1 for never."
 	const plain = allowed + " Write it without quotes, fraction or exponent."
@@ -154,13 +157,14 @@ func TestParseErrorText(t *testing.T) {
 		}
 	}
 	_, err := ttlrules.ParseDefault([]byte(`0`))
-	want := "defaultTtl 0 is not valid: use a whole number of seconds from 1 to 2147483647, -1 to turn TTL on without a default, or null to turn it off."
+	want := "defaultTtl 0 is not valid: use a whole number of seconds from 1 to 2147483647, -1 to turn TTL on " +
+		"without a default, or null to turn it off."
 	if err == nil || err.Error() != want {
 		t.Errorf("ParseDefault(0):\n got %v\nwant %s", err, want)
 	}
 }
 
-// The matrix of the package doc, cell by cell. It fails if any cell counts otherwise.
+// TestMatrix: the matrix of the package doc, cell by cell. It fails if any cell counts otherwise.
 func TestMatrix(t *testing.T) {
 	const (
 		ts    = 1_000_000
@@ -195,7 +199,8 @@ func TestMatrix(t *testing.T) {
 			t.Errorf("ExpiredAt(ttl %d, default %d) = %+v, %t; want %d (-1: never)", tt.item, tt.def, x, ok, tt.want)
 		}
 		if ok && (int64(x.TTL)*1000 != tt.want-ts || x.Seq != 0) {
-			t.Errorf("ExpiredAt(ttl %d, default %d) = %+v: the seconds that counted are %d, and no change did it", tt.item, tt.def, x, (tt.want-ts)/1000)
+			t.Errorf("ExpiredAt(ttl %d, default %d) = %+v: the seconds that counted are %d, and no change did it",
+				tt.item, tt.def, x, (tt.want-ts)/1000)
 		}
 	}
 }

@@ -65,7 +65,8 @@ func TestWarningsAreASlice(t *testing.T) {
 		}
 		score, in := c.Score()
 		if shift, is := h.WarnShift(in, before); !is || score+shift != at {
-			t.Fatalf("%+v under %v is to be warned of at %d, and its score %d in %d says %d, %v", c, h, at, score, in, score+shift, is)
+			t.Fatalf("%+v under %v is to be warned of at %d, and its score %d in %d says %d, %v", c, h, at, score, in,
+				score+shift, is)
 		}
 	})
 }

@@ -1,10 +1,18 @@
 package fold
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
+	"pgregory.net/rapid"
+
+	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
@@ -93,7 +101,8 @@ func (withGeneration) Generations(name string) []string {
 func TestG9_StoredBodiesAreBounded(t *testing.T) {
 	const size = 3 << 20
 	body := `{"a":"` + strings.Repeat("x", size-8) + `"}`
-	dead := oneConfig(store.Config{History: ttlrules.History{}.With(0, 1, 1)}) // it needs the bodies of all for their events
+	// it needs the bodies of all for their events
+	dead := oneConfig(store.Config{History: ttlrules.History{}.With(0, 1, 1)})
 	for name, c := range map[string]struct {
 		catalog Catalog
 		op      wire.Op
@@ -117,7 +126,8 @@ func TestG9_StoredBodiesAreBounded(t *testing.T) {
 				if c.op.HasBody() {
 					text = `{"b":1}`
 				}
-				messages = append(messages, decoder.Decode(wire.DefaultPrefix.Write(c.op, "c", id), nil, []byte(text), Position{Seq: uint64(i + 9), Time: 5000}))
+				messages = append(messages, decoder.Decode(wire.DefaultPrefix.Write(c.op, "c", id), nil, []byte(text),
+					Position{Seq: uint64(i + 9), Time: 5000}))
 			}
 			steps := 0
 			for rest := messages; len(rest) > 0; steps++ {
@@ -139,7 +149,8 @@ func TestG9_StoredBodiesAreBounded(t *testing.T) {
 				rest = rest[len(batch):]
 			}
 			if steps != c.steps || l.most > c.most*size {
-				t.Errorf("%d steps, want %d; %d bytes of bodies in one, want at most %d", steps, c.steps, l.most, c.most*size)
+				t.Errorf("%d steps, want %d; %d bytes of bodies in one, want at most %d", steps, c.steps, l.most,
+					c.most*size)
 			}
 		})
 	}
@@ -174,7 +185,8 @@ func TestG9_ManyPatchesOfOneDocument(t *testing.T) {
 				if text == patch {
 					op = wire.Patch
 				}
-				messages = append(messages, decoder.Decode(wire.DefaultPrefix.Write(op, "c", id), nil, []byte(text), Position{Seq: uint64(len(messages) + 9), Time: 5000}))
+				messages = append(messages, decoder.Decode(wire.DefaultPrefix.Write(op, "c", id), nil, []byte(text),
+					Position{Seq: uint64(len(messages) + 9), Time: 5000}))
 			}
 		}
 		parsed, steps := 0, 0
@@ -205,7 +217,8 @@ func TestG9_ManyPatchesOfOneDocument(t *testing.T) {
 			parsed, rest = parsed+d.parsed, rest[n:]
 		}
 		if want := steps*documents*(len(body)+100_000) + patches; parsed > want || steps > most {
-			t.Errorf("%d documents: %d bytes are parsed in %d steps, want at most %d in %d", documents, parsed, steps, want, most)
+			t.Errorf("%d documents: %d bytes are parsed in %d steps, want at most %d in %d", documents, parsed, steps,
+				want, most)
 		}
 		t.Logf("%d documents of %d bytes: %d bytes are parsed in %d steps", documents, len(body), parsed, steps)
 	}
@@ -215,10 +228,12 @@ func TestG9_ManyPatchesOfOneDocument(t *testing.T) {
 func TestWorkNamesALargeDocument(t *testing.T) {
 	d := New(Limits{Log: testLimits.Log, MaxBody: 8 << 20}, oneConfig{}, 0)
 	message := func(op wire.Op, id, body string) *Message {
-		return decoder.Decode(wire.DefaultPrefix.Write(op, "orders", id), nil, []byte(body), Position{Seq: 9, Time: 5000})
+		return decoder.Decode(wire.DefaultPrefix.Write(op, "orders", id), nil, []byte(body), Position{Seq: 9,
+			Time: 5000})
 	}
 	for id, size := range map[string]int{"42": 3_200_000, "small": 100} {
-		d.Slot(Key{Collection: "orders", ID: id}).SetStored(&store.Header{Ts: 1000, Etag: 1}, []byte(`{"a":"`+strings.Repeat("x", size-8)+`"}`))
+		d.Slot(Key{Collection: "orders", ID: id}).SetStored(&store.Header{Ts: 1000, Etag: 1}, []byte(`{"a":"`+
+			strings.Repeat("x", size-8)+`"}`))
 	}
 	const want = "merging patches into orders/42, a document of 3.2 MB"
 	patch := message(wire.Patch, "42", `{"b":1}`)
@@ -226,7 +241,8 @@ func TestWorkNamesALargeDocument(t *testing.T) {
 	if after := d.Work(patch); before != want || after != want || !applied {
 		t.Errorf("it is %q, and after the first patch %q; want %q", before, after, want)
 	}
-	for _, m := range []*Message{message(wire.Patch, "small", `{"b":1}`), message(wire.Patch, "absent", `{"b":1}`), message(wire.Touch, "42", ``), {Kind: Malformed}} {
+	for _, m := range []*Message{message(wire.Patch, "small", `{"b":1}`), message(wire.Patch, "absent", `{"b":1}`),
+		message(wire.Touch, "42", ``), {Kind: Malformed}} {
 		if work := d.Work(m); work != "" {
 			t.Errorf("%s of %s: %q", m.Op, m.ID, work)
 		}
@@ -239,9 +255,11 @@ func TestG3_ATouchedDocumentThatExpiresIsReadWhole(t *testing.T) {
 	for after, want := range map[int64]int{999: 0, 1000: 1} {
 		d := New(testLimits, oneConfig(store.Config{}), 0)
 		touch := func(id string, at int64) *Message {
-			return decoder.Decode(wire.DefaultPrefix.Write(wire.Touch, "c", id), nil, nil, Position{Seq: uint64(at), Time: at})
+			return decoder.Decode(wire.DefaultPrefix.Write(wire.Touch, "c", id), nil, nil, Position{Seq: uint64(at),
+				Time: at})
 		}
-		later := decoder.Decode(wire.DefaultPrefix.Write(wire.Delete, "c", "b"), nil, nil, Position{Seq: 2, Time: 5000 + after})
+		later := decoder.Decode(wire.DefaultPrefix.Write(wire.Delete, "c", "b"), nil, nil, Position{Seq: 2, Time: 5000 +
+			after})
 		if _, whole := d.Name([]*Message{touch("a", 5000), later}); len(whole) != want {
 			t.Errorf("a batch of %d ms: %d documents are read whole, want %d", after, len(whole), want)
 		}
@@ -258,4 +276,154 @@ func TestG2_ReapOnceReadersHaveReachedTheDeadline(t *testing.T) {
 			t.Errorf("readers have reached %d: %d documents are reaped, held %t", reached, len(due), held)
 		}
 	}
+}
+
+// folder is the store of a shard in maps, for TestBatchBoundariesDoNotMatter.
+type folder struct {
+	docs      map[Key]Version
+	watermark int64
+	published []events.Message
+	outcomes  []Outcome
+	config    store.Config
+	held      int // messages that had to wait until the history was settled
+	banded    int // messages that needed a new band of the index
+}
+
+// step applies a batch as stepBy does, with what is stored read without bodies
+// where the processor would read it so.
+func (f *folder) step(messages []*Message) {
+	d := New(Limits{Log: testLimits.Log, MaxBody: 60}, oneConfig(f.config), f.watermark)
+	for _, m := range messages {
+		if m.Kind != Write {
+			continue
+		}
+		if s := d.Slot(Key{Collection: m.Collection, ID: m.ID}); s.Stored == nil {
+			if v, ok := f.docs[s.Key]; ok {
+				s.Stored, s.Now = &v.Header, &Version{Header: v.Header, Body: v.Body}
+			}
+		}
+	}
+	applied := 0
+	for applied < len(messages) && !d.Full() && d.Apply(messages[applied]) {
+		applied++
+	}
+	full := d.Full()
+	f.finish(d)
+	if rest := messages[applied:]; len(rest) > 0 {
+		if !full {
+			f.settle(rest[0])
+		}
+		f.step(rest)
+	}
+}
+
+// settle reaps the documents that are due at a message, and settles the history.
+func (f *folder) settle(m *Message) {
+	d := New(testLimits, oneConfig(f.config), max(f.watermark, m.Time))
+	for _, key := range slices.SortedFunc(maps.Keys(f.docs), func(a, b Key) int { return cmp.Compare(a.ID, b.ID) }) {
+		s := d.Slot(key)
+		s.SetStored(new(f.docs[key].Header), f.docs[key].Body)
+		d.expireIn(s, f.config, 0)
+	}
+	f.finish(d)
+	f.config.History = f.config.History.Settled()
+	f.held++
+}
+
+func (f *folder) finish(d *Decision) {
+	f.watermark = d.Watermark
+	for _, o := range d.Outputs {
+		f.published = append(f.published, o.Message)
+	}
+	f.outcomes = append(f.outcomes, d.Outcomes...)
+	for _, change := range d.Banded() {
+		f.config = *change.Config
+		f.banded++
+	}
+	for _, c := range d.Changes(nil) {
+		for _, change := range c.Changes {
+			key := Key{Collection: c.Collection, ID: change.ID}
+			if change.New == nil {
+				delete(f.docs, key)
+			} else {
+				f.docs[key] = Version{Header: *change.New, Body: change.Body}
+			}
+		}
+	}
+}
+
+// TestG1_BatchBoundariesDoNotMatter: the same messages have the same outputs and leave the
+// same documents, however they are cut into batches: so a crash may cut them anew. It
+// fails if a decision depends on anything but the messages before it.
+func TestG1_BatchBoundariesDoNotMatter(t *testing.T) {
+	banded := 0
+	defer func() {
+		if banded == 0 {
+			t.Error("no message needed a band of the index")
+		}
+	}()
+	rapid.Check(t, func(t *rapid.T) {
+		config := store.Config{Changes: rapid.Bool().Draw(t, "changes")}
+		for i := range rapid.IntRange(1, 3).Draw(t, "epochs") {
+			config.History = config.History.With(int64(2000*i), uint64(i+1),
+				ttlrules.Default(rapid.SampledFrom([]int{-1, 0, 1, 2}).Draw(t, "default")))
+		}
+		var messages []*Message
+		if rapid.Bool().Draw(t, "banded") { // it inherits with a clock that a former default does not allow
+			config.History = ttlrules.History(nil).With(0, 1, 1).With(2000, 2, -1)
+			messages = append(messages, decoder.Decode("lapse.write.upsert.c.x",
+				nats.Header{wire.HeaderClock: {wire.ClockKeep}}, []byte(`{}`), Position{Seq: 4, Time: 5000}))
+		}
+		at := int64(5000)
+		for i := range rapid.IntRange(1, 30).Draw(t, "n") {
+			// Stamps may fall, and often meet a deadline to the millisecond.
+			at += rapid.SampledFrom([]int64{0, 0, 1, 999, 1000, -1}).Draw(t, "pause")
+			op := rapid.SampledFrom(append(wire.Ops, "frob")).Draw(t, "op")
+			body := ""
+			if op.HasBody() {
+				body = rapid.SampledFrom([]string{`{"a":1}`, `{"ttl":1}`, `{"ttl":2,"b":{}}`, `{"ttl":-1}`,
+					`{"ttl":null}`, `{"ttl":0}`, `{`,
+					`{"b":{"c":"0123456789","c":1,"ttl":5}}`, ` { "b" : { "d":"0123456789" }, "a":null}`, `{"b":null}`,
+					`{"c":{"e":{ "f" : null}},"d":"0123456789"}`, `{"c":{"e":{"g":[]}}}`}).Draw(t, "body")
+			}
+			header := nats.Header{wire.HeaderReplyTo: {"_INBOX.x"}}
+			if match := rapid.SampledFrom([]string{"", "", "*", "3", "4"}).Draw(t, "match"); match != "" {
+				header[wire.HeaderIfMatch] = []string{match}
+			}
+			if op == wire.Upsert || op == wire.Replace || op == wire.Patch {
+				header[wire.HeaderClock] = rapid.SampledFrom([][]string{nil, {wire.ClockKeep}}).Draw(t, "clock")
+			}
+			if after := rapid.SampledFrom([]int64{-1, -1, 0, 1, 500}).Draw(t, "deadline"); after >= 0 &&
+				op != wire.Delete {
+				header[wire.HeaderExpiresAt] = []string{wire.Time(at + after).String()}
+			}
+			id := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "id")
+			subject := rapid.SampledFrom([]string{"lapse.write." + string(op) + ".c." + id, "lapse.write." +
+				string(op) + ".c." + id, "lapse.write.upsert.c"}).Draw(t, "subject")
+			messages = append(messages, decoder.Decode(subject, header, []byte(body), Position{Seq: uint64(i + 5),
+				Time: at}))
+		}
+		one, many := folder{docs: map[Key]Version{}, config: config}, folder{docs: map[Key]Version{}, config: config}
+		for _, f := range []folder{one, many} { // older than the default
+			f.docs[Key{Collection: "c", ID: "x"}] = Version{Header: store.Header{Ts: 100, Etag: 3, TTL: ttlrules.Never},
+				Body: []byte(`{"ttl":-1}`)}
+		}
+		for _, m := range messages {
+			one.step([]*Message{m})
+		}
+		for rest := messages; len(rest) > 0; {
+			n := rapid.IntRange(1, len(rest)).Draw(t, "batch")
+			many.step(rest[:n])
+			rest = rest[n:]
+		}
+		banded += one.banded
+		if !reflect.DeepEqual(one, many) {
+			t.Fatalf("one by one:\n%+v\nin batches:\n%+v", one, many)
+		}
+		for _, v := range one.docs {
+			if err := Check(v.Body, decoder.MaxLevels); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
 }

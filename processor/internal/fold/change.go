@@ -6,8 +6,7 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-// MayBeDue reports whether a document of a collection may be due at an instant, in the due queue or
-// outside it.
+// MayBeDue reports whether a document of a collection may be due at an instant, in the due queue or outside it.
 func (s *Collections) MayBeDue(name string, at int64, queue *DueQueue) bool {
 	c := s.all[name]
 	return c != nil && min(c.due.at, queue.firstDueOf(name)) <= at
@@ -24,7 +23,8 @@ func (s *Collections) Resume(name string, at int64, seq uint64) {
 // Drop drops a collection by the message with a sequence, at a log time. Where documents of it are
 // due, the whole collection becomes an old generation, with a configuration by which no more
 // documents become due. It returns what has to be committed.
-func (s *Collections) Drop(name string, seq uint64, at int64, due bool) ([]store.ConfigChange, []store.CollectionChanges) {
+func (s *Collections) Drop(name string, seq uint64, at int64,
+	due bool) ([]store.ConfigChange, []store.CollectionChanges) {
 	current := s.Config(name)
 	gone := store.ConfigChange{Collection: name}
 	drop := store.CollectionChanges{Collection: name, Drop: store.DropAll}
@@ -37,8 +37,10 @@ func (s *Collections) Drop(name string, seq uint64, at int64, due bool) ([]store
 	}
 	drop.Drop = store.DropMoves
 	to := GenerationName(name, seq)
-	closed := store.Config{History: current.History.With(at, seq, ttlrules.Off), Bodies: current.Bodies, Bands: current.Bands,
-		Pauses: current.Pauses}
+	closed := store.Config{
+		History: current.History.With(at, seq, ttlrules.Off),
+		Bodies:  current.Bodies, Bands: current.Bands, Pauses: current.Pauses,
+	}
 	s.Move(name, to, closed)
 	return []store.ConfigChange{gone, {Collection: to, Config: &closed}},
 		[]store.CollectionChanges{drop, {Collection: to}}

@@ -22,7 +22,8 @@ func TestG8_BadClocks(t *testing.T) {
 	keep := nats.Header{wire.HeaderClock: {"keep"}}
 	deadline := func(values ...string) nats.Header { return nats.Header{wire.HeaderExpiresAt: values} }
 	limit := func(values ...string) nats.Header { return nats.Header{wire.HeaderNotAfter: values} }
-	const noMeaning, limits, warn = "has no meaning on a %s: it is only allowed on %s.", "upsert, create, replace, patch and touch", "warnBefore"
+	const noMeaning, limits, warn = "has no meaning on a %s: it is only allowed on %s.",
+		"upsert, create, replace, patch and touch", "warnBefore"
 	for _, c := range []struct {
 		subject string
 		header  nats.Header
@@ -32,19 +33,28 @@ func TestG8_BadClocks(t *testing.T) {
 		{"lapse.write.delete.c.x", at, ``, "header Lapse-Expires-At " + fmt.Sprintf(noMeaning, "delete", limits)},
 		{"lapse.config.c", at, `{}`, "header Lapse-Expires-At " + fmt.Sprintf(noMeaning, "configuration", limits)},
 		{"lapse.drop.c", at, ``, "header Lapse-Expires-At " + fmt.Sprintf(noMeaning, "drop", limits)},
-		{"lapse.write.create.c.x", keep, `{}`, "header Lapse-Clock: keep " + fmt.Sprintf(noMeaning, "create", "upsert, replace and patch")},
+		{"lapse.write.create.c.x", keep, `{}`, "header Lapse-Clock: keep " + fmt.Sprintf(noMeaning, "create",
+			"upsert, replace and patch")},
 		{"lapse.write.touch.c.x", keep, ``, "has no meaning on a touch"},
 		{"lapse.write.delete.c.x", keep, ``, "has no meaning on a delete"},
 		{"lapse.config.c", keep, `{}`, "has no meaning on a configuration"},
 		{"lapse.drop.c", keep, ``, "has no meaning on a drop"},
-		{"lapse.write.upsert.c.x", nats.Header{"lapse-clock": {"Keep"}}, `{}`, `header Lapse-Clock is "Keep": use keep, or an instant as in RFC 3339 that is not after the write's stamp, such as 2026-01-31T18:00:00Z, or leave it out.`},
+		{"lapse.write.upsert.c.x", nats.Header{"lapse-clock": {"Keep"}}, `{}`,
+			`header Lapse-Clock is "Keep": use keep, or an instant as in RFC 3339 that is not after the write's ` +
+				`stamp, such as 2026-01-31T18:00:00Z, or leave it out.`},
 		{"lapse.write.upsert.c.x", nats.Header{wire.HeaderClock: {""}}, `{}`, "use keep"},
-		{"lapse.write.upsert.c.x", nats.Header{wire.HeaderClock: {"keep; created=2026-01-31T09:00:00Z"}}, `{}`, "may be when the document was created, not after that"},
-		{"lapse.write.upsert.c.x", nats.Header{wire.HeaderClock: {"2026-01-31T09:00:00Z; created=2026-01-31T09:00:00.001Z"}}, `{}`, "not after that"},
-		{"lapse.write.upsert.c.x", nats.Header{wire.HeaderClock: {"2026-01-31T09:00:00Z; created="}}, `{}`, "may be when the document was created, not after that"},
-		{"lapse.write.upsert.c.x", nats.Header{wire.HeaderClock: {"keep"}, "lapse-clock": {"keep"}}, `{}`, "header Lapse-Clock is there 2 times"},
-		{"lapse.write.upsert.c.x", deadline("2030-01-31T18:00:00Z", "2030-01-31T18:00:00Z"), `{}`, "header Lapse-Expires-At is there 2 times"},
-		{"lapse.write.upsert.c.x", deadline("soon"), `{}`, `header Lapse-Expires-At is "soon": use an instant as in RFC 3339, such as 2030-01-31T18:00:00Z.`},
+		{"lapse.write.upsert.c.x", nats.Header{wire.HeaderClock: {"keep; created=2026-01-31T09:00:00Z"}}, `{}`,
+			"may be when the document was created, not after that"},
+		{"lapse.write.upsert.c.x", nats.Header{wire.HeaderClock: {"2026-01-31T09:00:00Z; " +
+			"created=2026-01-31T09:00:00.001Z"}}, `{}`, "not after that"},
+		{"lapse.write.upsert.c.x", nats.Header{wire.HeaderClock: {"2026-01-31T09:00:00Z; created="}}, `{}`,
+			"may be when the document was created, not after that"},
+		{"lapse.write.upsert.c.x", nats.Header{wire.HeaderClock: {"keep"}, "lapse-clock": {"keep"}}, `{}`,
+			"header Lapse-Clock is there 2 times"},
+		{"lapse.write.upsert.c.x", deadline("2030-01-31T18:00:00Z", "2030-01-31T18:00:00Z"), `{}`,
+			"header Lapse-Expires-At is there 2 times"},
+		{"lapse.write.upsert.c.x", deadline("soon"), `{}`,
+			`header Lapse-Expires-At is "soon": use an instant as in RFC 3339, such as 2030-01-31T18:00:00Z.`},
 		{"lapse.write.upsert.c.x", deadline(""), `{}`, "RFC 3339"},
 		{"lapse.write.upsert.c.x", deadline("1900000000"), `{}`, "RFC 3339"},
 		{"lapse.write.upsert.c.x", deadline("2030-01-31 18:00:00Z"), `{}`, "RFC 3339"},
@@ -53,22 +63,30 @@ func TestG8_BadClocks(t *testing.T) {
 		{"lapse.write.upsert.c.x", deadline("2030-01-31T8:00:00Z"), `{}`, "RFC 3339"},
 		{"lapse.write.upsert.c.x", deadline("2030-01-31T18:00:00,5Z"), `{}`, "RFC 3339"},
 		{"lapse.write.upsert.c.x", deadline("2030-01-31T18:00:00Z "), `{}`, "RFC 3339"},
-		{"lapse.write.upsert.c.x", at, `{"ttl":5}`, "the body has ttl 5, and header Lapse-Expires-At is there too: send one of them."},
+		{"lapse.write.upsert.c.x", at, `{"ttl":5}`,
+			"the body has ttl 5, and header Lapse-Expires-At is there too: send one of them."},
 		{"lapse.write.patch.c.x", at, `{"ttl":-1}`, "send one of them"},
 		{"lapse.write.create.c.x", at, `{"ttl":"soon"}`, "send one of them"},
-		{"lapse.write.patch.c.x", limit("2030-01-31T18:00:00Z"), `{"ttl":5}`, "header Lapse-Not-After " + fmt.Sprintf(noMeaning, "patch", "upsert, create and replace")},
+		{"lapse.write.patch.c.x", limit("2030-01-31T18:00:00Z"), `{"ttl":5}`, "header Lapse-Not-After " +
+			fmt.Sprintf(noMeaning, "patch", "upsert, create and replace")},
 		{"lapse.write.touch.c.x", limit("2030-01-31T18:00:00Z"), ``, "has no meaning on a touch"},
 		{"lapse.write.delete.c.x", limit("2030-01-31T18:00:00Z"), ``, "has no meaning on a delete"},
 		{"lapse.config.c", limit("2030-01-31T18:00:00Z"), `{}`, "has no meaning on a configuration"},
 		{"lapse.drop.c", limit("2030-01-31T18:00:00Z"), ``, "has no meaning on a drop"},
-		{"lapse.write.create.c.x", limit("soon"), `{"ttl":5}`, `header Lapse-Not-After is "soon": use an instant as in RFC 3339`},
-		{"lapse.write.create.c.x", limit("2030-01-31T18:00:00Z", "2030-01-31T18:00:00Z"), `{"ttl":5}`, "header Lapse-Not-After is there 2 times"},
-		{"lapse.write.create.c.x", limit("2030-01-31T18:00:00Z"), `{}`, "limits a ttl, and that of the body is absent: give it one of 1 to 2147483647 s, or use Lapse-Expires-At."},
+		{"lapse.write.create.c.x", limit("soon"), `{"ttl":5}`,
+			`header Lapse-Not-After is "soon": use an instant as in RFC 3339`},
+		{"lapse.write.create.c.x", limit("2030-01-31T18:00:00Z", "2030-01-31T18:00:00Z"), `{"ttl":5}`,
+			"header Lapse-Not-After is there 2 times"},
+		{"lapse.write.create.c.x", limit("2030-01-31T18:00:00Z"), `{}`,
+			"limits a ttl, and that of the body is absent: give it one of 1 to 2147483647 s, or use Lapse-Expires-At."},
 		{"lapse.write.upsert.c.x", limit("2030-01-31T18:00:00Z"), `{"ttl":null}`, "that of the body is null"},
 		{"lapse.write.replace.c.x", limit("2030-01-31T18:00:00Z"), `{"ttl":-1}`, "that of the body is -1"},
 		{"lapse.write.upsert.c.x", limit("2030-01-31T18:00:00Z"), `{"ttl":"5"}`, `that of the body is "5"`},
-		{"lapse.write.upsert.c.x", nats.Header{wire.HeaderExpiresAt: at[wire.HeaderExpiresAt], "lapse-not-after": at[wire.HeaderExpiresAt]}, `{"ttl":5}`, "headers Lapse-Expires-At and Lapse-Not-After exclude each other"},
-		{"lapse.config.c", nil, `{"defaultTtl":5,"minTtl":0}`, "minTtl 0 is not valid: use a whole number of seconds from 1 to 2147483647, or null for no limit."},
+		{"lapse.write.upsert.c.x", nats.Header{wire.HeaderExpiresAt: at[wire.HeaderExpiresAt],
+			"lapse-not-after": at[wire.HeaderExpiresAt]}, `{"ttl":5}`,
+			"headers Lapse-Expires-At and Lapse-Not-After exclude each other"},
+		{"lapse.config.c", nil, `{"defaultTtl":5,"minTtl":0}`,
+			"minTtl 0 is not valid: use a whole number of seconds from 1 to 2147483647, or null for no limit."},
 		{"lapse.config.c", nil, `{"defaultTtl":5,"minTtl":-1}`, "minTtl -1 is not valid"},
 		{"lapse.config.c", nil, `{"defaultTtl":5,"maxTtl":5.0}`, "maxTtl 5.0 is not valid"},
 		{"lapse.config.c", nil, `{"defaultTtl":5,"maxTtl":"9"}`, `maxTtl "9" is not valid`},
@@ -79,7 +97,8 @@ func TestG8_BadClocks(t *testing.T) {
 		{"lapse.config.c", nil, `{"defaultTtl":-1,"maxTtl":5}`, "defaultTtl -1 does not keep to maxTtl 5"},
 		{"lapse.config.c", nil, `{"defaultTtl":6,"maxTtl":5}`, "defaultTtl 6 is greater than maxTtl 5"},
 		{"lapse.config.c", nil, `{"defaultTtl":4,"minTtl":5}`, "defaultTtl 4 is less than minTtl 5"},
-		{"lapse.config.c", nil, `{"warnBefore":5}`, warn + " 5 is not valid: use a list of at most 4 different whole numbers of seconds"},
+		{"lapse.config.c", nil, `{"warnBefore":5}`, warn +
+			" 5 is not valid: use a list of at most 4 different whole numbers of seconds"},
 		{"lapse.config.c", nil, `{"warnBefore":null}`, warn + " null is not valid"},
 		{"lapse.config.c", nil, `{"warnBefore":[1,2,3,4,5]}`, warn + " [1,2,3,4,5] is not valid"},
 		{"lapse.config.c", nil, `{"warnBefore":[5,5]}`, warn},
@@ -88,16 +107,25 @@ func TestG8_BadClocks(t *testing.T) {
 		{"lapse.config.c", nil, `{"warnBefore":[1.5]}`, warn},
 		{"lapse.config.c", nil, `{"warnBefore":[null]}`, warn},
 		{"lapse.config.c", nil, `{"warnBefore":["5"]}`, warn},
-		{"lapse.config.c", nil, `{"indexes":null}`, `indexes null is not valid: use a list of at most 8 different JSON pointers, such as ["/customer","/seat/row"], or [] for no indexes.`},
+		{"lapse.config.c", nil, `{"indexes":null}`,
+			`indexes null is not valid: use a list of at most 8 different JSON pointers, such as ` +
+				`["/customer","/seat/row"], or [] for no indexes.`},
 		{"lapse.config.c", nil, `{"indexes":"/a"}`, `indexes "/a" is not valid: use a list`},
 		{"lapse.config.c", nil, `{"indexes":[1]}`, `indexes [1] is not valid: use a list`},
-		{"lapse.config.c", nil, `{"indexes":["/1","/2","/3","/4","/5","/6","/7","/8","/9"]}`, "is not valid: use a list of at most 8"},
-		{"lapse.config.c", nil, `{"indexes":["/a","/b","/a"]}`, `indexes ["/a","/b","/a"] is not valid: pointer "/a" is there twice: name it once.`},
-		{"lapse.config.c", nil, `{"indexes":["customer"]}`, `indexes ["customer"] is not valid: pointer "customer" does not begin with /: `},
-		{"lapse.config.c", nil, `{"maxLife":5}`, "maxLife needs a defaultTtl: set it to -1 or to a number of seconds, or leave maxLife out."},
-		{"lapse.config.c", nil, `{"defaultTtl":60,"minTtl":60,"maxLife":59}`, "minTtl 60 is greater than maxLife 59: use one that is not."},
-		{"lapse.config.c", nil, `{"defaultTtl":60,"maxLife":0}`, "maxLife 0 is not valid: use a whole number of seconds from 1 to 2147483647, or null for no limit."},
-		{"lapse.config.c", nil, `{"slideOnRead":1}`, "slideOnRead 1 is not valid: use true, false, or the part of the TTL that has to be over before a read renews the clock: a number over 0 and under 1, such as 0.01."},
+		{"lapse.config.c", nil, `{"indexes":["/1","/2","/3","/4","/5","/6","/7","/8","/9"]}`,
+			"is not valid: use a list of at most 8"},
+		{"lapse.config.c", nil, `{"indexes":["/a","/b","/a"]}`,
+			`indexes ["/a","/b","/a"] is not valid: pointer "/a" is there twice: name it once.`},
+		{"lapse.config.c", nil, `{"indexes":["customer"]}`,
+			`indexes ["customer"] is not valid: pointer "customer" does not begin with /: `},
+		{"lapse.config.c", nil, `{"maxLife":5}`, "maxLife needs a defaultTtl: set it to -1 or to a number of " +
+			"seconds, or leave maxLife out."},
+		{"lapse.config.c", nil, `{"defaultTtl":60,"minTtl":60,"maxLife":59}`,
+			"minTtl 60 is greater than maxLife 59: use one that is not."},
+		{"lapse.config.c", nil, `{"defaultTtl":60,"maxLife":0}`,
+			"maxLife 0 is not valid: use a whole number of seconds from 1 to 2147483647, or null for no limit."},
+		{"lapse.config.c", nil, `{"slideOnRead":1}`, "slideOnRead 1 is not valid: use true, false, or the part of " +
+			"the TTL that has to be over before a read renews the clock: a number over 0 and under 1, such as 0.01."},
 		{"lapse.config.c", nil, `{"slideOnRead":null}`, "slideOnRead null is not valid"},
 		{"lapse.config.c", nil, `{"changes":"true"}`, "changes \"true\" is not valid: use true or false."},
 		{"lapse.config.c", nil, `{"eventBody":0}`, "eventBody 0 is not valid: use true or false."},
@@ -147,7 +175,8 @@ func (c clockCase) message() *Message {
 	if c.keep {
 		header[wire.HeaderClock] = []string{wire.ClockKeep}
 	}
-	return decoder.Decode(wire.DefaultPrefix.Write(c.op, "c", "x"), header, []byte(c.body), Position{Seq: 9, Time: 50_000})
+	return decoder.Decode(wire.DefaultPrefix.Write(c.op, "c", "x"), header, []byte(c.body), Position{Seq: 9,
+		Time: 50_000})
 }
 
 // TestG2_ClocksOfAllOperations: for each operation, what its headers and its body make of the
@@ -157,7 +186,8 @@ func TestG2_ClocksOfAllOperations(t *testing.T) {
 	none := store.Config{History: ttlrules.History{}.With(1000, 1, ttlrules.NoDefault).Settled()}
 	off := store.Config{}
 	version := func(ttl ttlrules.TTL, kept, absolute int64, body string) *Version {
-		return &Version{Header: store.Header{Ts: 40_000, Etag: 5, TTL: ttl, Kept: kept, Absolute: absolute}, Body: []byte(body)}
+		return &Version{Header: store.Header{Ts: 40_000, Etag: 5, TTL: ttl, Kept: kept, Absolute: absolute},
+			Body: []byte(body)}
 	}
 	plain, kept := version(0, 0, 0, `{}`), version(0, 30_000, 0, `{}`)
 	absolute := version(7, 30_000, 70_000, `{"ttl":7}`)
@@ -176,19 +206,24 @@ func TestG2_ClocksOfAllOperations(t *testing.T) {
 		{"the kept clock has run out", on, kept, wire.Patch, `{"ttl":5}`, 0, true, "200 50000: 50000 5 30000 0"},
 		{"upsert at", on, plain, wire.Upsert, `{"ttl":null}`, 60_000, false, "200 60000: 50000 0 0 60000"},
 		{"create at", none, nil, wire.Create, `{}`, 60_000, false, "201 60000: 50000 0 0 60000"},
-		{"touch at", none, version(-1, 0, 0, `{"ttl":-1}`), wire.Touch, ``, 60_000, false, "200 60000: 50000 -1 0 60000"},
+		{"touch at", none, version(-1, 0, 0, `{"ttl":-1}`), wire.Touch, ``, 60_000, false,
+			"200 60000: 50000 -1 0 60000"},
 		{"patch at", on, version(7, 0, 0, `{"ttl":7}`), wire.Patch, `{}`, 60_000, false, "404"}, // it has expired
 		{"upsert forgets the deadline", none, absolute, wire.Upsert, `{}`, 0, false, "200 never: 50000 0 0 0"},
 		{"touch keeps the deadline", on, absolute, wire.Touch, ``, 0, false, "200 70000: 50000 7 0 70000"},
 		{"patch keeps the deadline", on, absolute, wire.Patch, `{"a":1}`, 0, false, "200 70000: 50000 7 0 70000"},
-		{"patch keeps deadline and clock", on, absolute, wire.Patch, `{"a":1}`, 0, true, "200 70000: 50000 7 30000 70000"},
+		{"patch keeps deadline and clock", on, absolute, wire.Patch, `{"a":1}`, 0, true,
+			"200 70000: 50000 7 30000 70000"},
 		{"a patch of ttl takes its place", on, absolute, wire.Patch, `{"ttl":9}`, 0, false, "200 59000: 50000 9 0 0"},
-		{"a patch of ttl null takes its place", on, absolute, wire.Patch, `{"ttl":null}`, 0, false, "200 110000: 50000 0 0 0"},
+		{"a patch of ttl null takes its place", on, absolute, wire.Patch, `{"ttl":null}`, 0, false,
+			"200 110000: 50000 0 0 0"},
 		{"with the kept clock", on, absolute, wire.Patch, `{"ttl":25}`, 0, true, "200 55000: 50000 25 30000 0"},
-		{"ttl null and a new deadline", on, absolute, wire.Patch, `{"ttl":null}`, 80_000, false, "200 80000: 50000 0 0 80000"},
+		{"ttl null and a new deadline", on, absolute, wire.Patch, `{"ttl":null}`, 80_000, false,
+			"200 80000: 50000 0 0 80000"},
 		{"the next millisecond", on, nil, wire.Upsert, `{}`, 50_001, false, "201 50001: 50000 0 0 50001"},
 		{"the stamp itself", on, nil, wire.Upsert, `{}`, 50_000, false, "400"},
-		{"as far as possible", on, nil, wire.Upsert, `{}`, far, false, fmt.Sprintf("201 %d: 50000 0 0 %d", int64(far), int64(far))},
+		{"as far as possible", on, nil, wire.Upsert, `{}`, far, false, fmt.Sprintf("201 %d: 50000 0 0 %d", int64(far),
+			int64(far))},
 		{"too far", on, nil, wire.Upsert, `{}`, far + 1, false, "400"},
 		{"too far, of none", on, nil, wire.Touch, ``, far + 1, false, "400"}, // before 404
 		{"off: kept, not interpreted", off, plain, wire.Upsert, `{}`, 60_000, false, "200 never: 50000 0 0 60000"},
@@ -227,14 +262,17 @@ func TestLimitsOfACollection(t *testing.T) {
 	}{
 		{clockCase{config: config, op: wire.Upsert, body: `{}`}, ""},
 		{clockCase{config: config, op: wire.Upsert, body: `{"ttl":10}`}, ""},
-		{clockCase{config: config, op: wire.Upsert, body: `{"ttl":9}`}, "ttl 9 is shorter than collection c allows: use at least its minTtl, which is 10 s."},
+		{clockCase{config: config, op: wire.Upsert, body: `{"ttl":9}`},
+			"ttl 9 is shorter than collection c allows: use at least its minTtl, which is 10 s."},
 		{clockCase{config: config, op: wire.Upsert, body: `{"ttl":100}`}, ""},
-		{clockCase{config: config, op: wire.Create, body: `{"ttl":101}`}, "ttl 101 is longer than collection c allows: use at most its maxTtl, which is 100 s."},
+		{clockCase{config: config, op: wire.Create, body: `{"ttl":101}`},
+			"ttl 101 is longer than collection c allows: use at most its maxTtl, which is 100 s."},
 		{clockCase{config: config, op: wire.Upsert, body: `{"ttl":-1}`}, "ttl -1 is longer than"},
 		{clockCase{config: low, op: wire.Upsert, body: `{"ttl":-1}`}, ""},
 		{clockCase{config: low, op: wire.Upsert, body: `{"ttl":1}`}, "at least its minTtl"},
 		{clockCase{config: config, op: wire.Upsert, body: `{}`, at: 60_000}, ""},
-		{clockCase{config: config, op: wire.Upsert, body: `{}`, at: 59_999}, "header Lapse-Expires-At is 1970-01-01T00:00:59.999Z, which is 9999 ms after the write's stamp"},
+		{clockCase{config: config, op: wire.Upsert, body: `{}`, at: 59_999},
+			"header Lapse-Expires-At is 1970-01-01T00:00:59.999Z, which is 9999 ms after the write's stamp"},
 		{clockCase{config: config, op: wire.Touch, live: old, at: 150_000}, ""},
 		{clockCase{config: config, op: wire.Touch, live: old, at: 150_001}, "at most its maxTtl, which is 100 s."},
 		{clockCase{config: config, op: wire.Touch, live: old}, ""},
@@ -256,7 +294,8 @@ func TestG3_AVersionThatIsExpiredWhenItIsWritten(t *testing.T) {
 	config := store.Config{History: ttlrules.History{}.With(1000, 1, 60).Settled()}
 	live := &Version{Header: store.Header{Ts: 40_000, Etag: 5}, Body: []byte(`{}`)}
 	_, d := decideOne(t, config, live, clockCase{op: wire.Patch, body: `{"ttl":5}`, keep: true}.message())
-	d.Apply(decoder.Decode("lapse.write.touch.c.x", nats.Header{wire.HeaderReplyTo: {"_INBOX.x"}}, nil, Position{Seq: 10, Time: 50_000}))
+	d.Apply(decoder.Decode("lapse.write.touch.c.x", nats.Header{wire.HeaderReplyTo: {"_INBOX.x"}}, nil,
+		Position{Seq: 10, Time: 50_000}))
 	if o := d.Outcomes[1].Body; o.Status != 404 {
 		t.Errorf("a touch of it: %+v", o)
 	}
@@ -278,8 +317,10 @@ func TestG5_AKeptClockComesToABand(t *testing.T) {
 			before := len(config.Bands)
 			d := New(testLimits, oneConfig(config), 0)
 			d.Slot(key).SetStored(&live.Header, live.Body)
-			if !d.Apply(patch) || d.Outcomes[0].Body.ExpiresAt.String() != instant(100_000) || d.docs[key].Now.Header.Band != want.band {
-				t.Fatalf("ended at %d: %+v in band %d, want band %d", ended, d.Outcomes, d.docs[key].Now.Header.Band, want.band)
+			if !d.Apply(patch) || d.Outcomes[0].Body.ExpiresAt.String() != instant(100_000) ||
+				d.docs[key].Now.Header.Band != want.band {
+				t.Fatalf("ended at %d: %+v in band %d, want band %d", ended, d.Outcomes, d.docs[key].Now.Header.Band,
+					want.band)
 			}
 			banded := d.Banded()
 			if len(banded) != want.more || d.Full() != (want.more == 1) {
@@ -316,10 +357,12 @@ func TestG3_ATouchWithANearDeadlineIsReadWhole(t *testing.T) {
 // after it was not asked for.
 func TestWarningsCountSince(t *testing.T) {
 	c, said := store.Config{}, ""
-	for i, body := range []string{`{"warnBefore":[60]}`, `{"warnBefore":[300,60],"slideOnRead":true}`, `{"warnBefore":[]}`, `{"defaultTtl":5,"warnBefore":[60],"eventBody":false}`} {
+	for i, body := range []string{`{"warnBefore":[60]}`, `{"warnBefore":[300,60],"slideOnRead":true}`,
+		`{"warnBefore":[]}`, `{"defaultTtl":5,"warnBefore":[60],"eventBody":false}`} {
 		seq := uint64(i + 1)
 		var r *Refusal
-		if c, r = Configured(c, decoder.Decode("lapse.config.c", nil, []byte(body), Position{Seq: seq, Time: 1000 * int64(seq)}), 1000*int64(seq), oneConfig{}); r != nil {
+		if c, r = Configured(c, decoder.Decode("lapse.config.c", nil, []byte(body), Position{Seq: seq,
+			Time: 1000 * int64(seq)}), 1000*int64(seq), oneConfig{}); r != nil {
 			t.Fatal(r)
 		}
 		again, err := store.DecodeConfig(c.Encode())
@@ -328,7 +371,8 @@ func TestWarningsCountSince(t *testing.T) {
 		}
 		said += fmt.Sprint(c.Warnings, c.Wire().WarnBefore, c.SlideOnRead, c.Bodies, "; ")
 	}
-	if want := "[{60 1000 1}] [60] false []; [{300 2000 2} {60 1000 1}] [300 60] true []; [] [] false []; [{60 4000 4}] [60] false [{4000 4}]; "; said != want {
+	if want := "[{60 1000 1}] [60] false []; [{300 2000 2} {60 1000 1}] [300 60] true []; [] [] false []; [{60 4000 " +
+		"4}] [60] false [{4000 4}]; "; said != want {
 		t.Errorf("%s\nwant %s", said, want)
 	}
 }

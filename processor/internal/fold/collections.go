@@ -16,19 +16,18 @@ import (
 // Collections holds what the owner of a shard knows of its collections. There may be
 // very many, so no step visits all of them:
 //
-//   - K1: a collection is in the map if it is configured, or has documents.
+//   - map: a collection is in the map if it is configured, or has documents.
 //     The commit that removes the last of these removes it from the map.
-//   - K2: byDue holds exactly the collections in which documents outside the due queue
-//     may become due, the earliest deadline on top; byWarning those in which documents
-//     may have to be warned of, the earliest warning on top.
-//   - K3: unsettled holds exactly the collections with more than one epoch, or with a pause that is not drained or
+//   - due: byDue holds exactly the collections in which documents outside the due queue may become due, the earliest
+//     deadline on top; byWarning those in which documents may have to be warned of, the earliest warning on top.
+//   - in turn: unsettled holds exactly the collections with more than one epoch, or with a pause that is not drained or
 //     over, long those with more than MaxEpochs, and draining the old generations, which end when none of their
 //     documents is due.
-//   - K4: older names the old generations of each collection, the oldest first.
+//   - generations: older names the old generations of each collection, the oldest first.
 //
 // An old generation is a collection that was dropped. It is kept, under a name of its
 // own, until the events are published of its documents that had expired before the drop.
-// Every change of a collection goes through the methods here, which keep K1 to K4.
+// Every change of a collection goes through the methods here, which keep all that true.
 type Collections struct {
 	all            map[string]*Collection
 	byDue          dueHeap
@@ -40,7 +39,7 @@ type Collections struct {
 	verifying      ring // all of them
 	making         ring // those with property indexes that are being made
 	makes          int  // these indexes
-	Older          map[string][]string
+	older          map[string][]string
 	paused         int // collections that are paused
 	lacksBeginning bool
 	near           map[string]string // see Nearest
@@ -100,7 +99,7 @@ func NewCollections(configs map[string]store.Config, withDocuments []string) *Co
 	s := &Collections{
 		all:       make(map[string]*Collection, len(configs)),
 		long:      make(map[*Collection]struct{}),
-		Older:     make(map[string][]string),
+		older:     make(map[string][]string),
 		draining:  ring{kind: drainingRing},
 		unsettled: ring{kind: unsettledRing},
 		verifying: ring{kind: verifyingRing},
@@ -144,8 +143,8 @@ func (s *Collections) Make(name string) *Collection {
 	s.verifying.add(c)
 	if IsGeneration(name) {
 		of := CollectionName(name)
-		s.Older[of] = append(s.Older[of], name)
-		slices.SortFunc(s.Older[of], func(a, b string) int { return cmp.Compare(generationSeq(a), generationSeq(b)) })
+		s.older[of] = append(s.older[of], name)
+		slices.SortFunc(s.older[of], func(a, b string) int { return cmp.Compare(generationSeq(a), generationSeq(b)) })
 	}
 	return c
 }
@@ -168,9 +167,9 @@ func (s *Collections) Remove(name string) {
 	s.setMaking(c, store.Making{})
 	if IsGeneration(name) {
 		of := CollectionName(name)
-		s.Older[of] = slices.DeleteFunc(s.Older[of], func(other string) bool { return other == name })
-		if len(s.Older[of]) == 0 {
-			delete(s.Older, of)
+		s.older[of] = slices.DeleteFunc(s.older[of], func(other string) bool { return other == name })
+		if len(s.older[of]) == 0 {
+			delete(s.older, of)
 		}
 	}
 }
@@ -185,9 +184,9 @@ func (s *Collections) Emptied(name string) {
 // IsConfigured reports whether the collection has a configuration.
 func (c *Collection) IsConfigured() bool { return c.stored }
 
-// Settled is the configuration of the collection once none of its documents is due, nil if it has
-// none any more: it is an old generation, all of which is removed then. The bands end if none has a document, in the due
-// queue or outside it.
+// Settled is the configuration of the collection once none of its documents is due, nil if it has none any more: it is
+// an old generation, all of which is removed then. The bands end if none has a document, in the due queue or outside
+// it.
 func (c *Collection) Settled(queue *DueQueue) *store.Config {
 	if IsGeneration(c.Name) {
 		return nil
@@ -233,8 +232,7 @@ func (s *Collections) countPaused(c *Collection, n int) {
 // Paused is the number of collections that are paused.
 func (s *Collections) Paused() int { return s.paused }
 
-// LookedUp notes the lowest scores in the indexes of a collection, of documents outside
-// the due queue.
+// LookedUp notes the lowest scores in the indexes of a collection, of documents outside the due queue.
 func (s *Collections) LookedUp(c *Collection, nextInherit, nextOwn int64) {
 	c.nextInherit, c.nextOwn = nextInherit, nextOwn
 	c.continues = nextInherit != unknown && nextOwn != unknown
@@ -306,8 +304,7 @@ func (s *Collections) refresh(c *Collection) {
 	s.byWarning.set(c, c.nextWarning())
 }
 
-// firstDue is the instant at which a document of the collection may be due; math.MaxInt64
-// if none will.
+// firstDue is the instant at which a document of the collection may be due; math.MaxInt64 if none will.
 func (c *Collection) firstDue() int64 {
 	at := int64(math.MaxInt64)
 	lowest := func(band int, score int64, inherit bool) {
@@ -326,8 +323,7 @@ func (c *Collection) firstDue() int64 {
 	return at
 }
 
-// FirstDue is the first instant at which a document outside the due queue may be due;
-// math.MaxInt64 if none will.
+// FirstDue is the first instant at which a document outside the due queue may be due; math.MaxInt64 if none will.
 func (s *Collections) FirstDue() int64 { return s.byDue.first() }
 
 // FirstDueKnown is FirstDue, but math.MaxInt64 if the owner has not looked up yet what that
@@ -401,7 +397,7 @@ func (s *Collections) ToSettle(now int64, most int, queue *DueQueue) []*Collecti
 }
 
 // Generations are the names of the old generations of a collection, the oldest first.
-func (s *Collections) Generations(collection string) []string { return s.Older[collection] }
+func (s *Collections) Generations(collection string) []string { return s.older[collection] }
 
 // All are the names of all collections, in no order.
 func (s *Collections) All() []string {
@@ -418,8 +414,7 @@ func (s *Collections) Names() []string { return slices.Sorted(maps.Keys(s.all)) 
 // Unsettled is the number of collections that have more than one epoch.
 func (s *Collections) Unsettled() int { return len(s.unsettled.list) }
 
-// Visited is the number of entries read or moved so far. A test compares it with the
-// number of steps.
+// Visited is the number of entries read or moved so far. A test compares it with the number of steps.
 func (s *Collections) Visited() int { return s.visited }
 
 // ring is a set of collections that are visited in turn.

@@ -15,7 +15,7 @@ import (
 )
 
 // TestCollections compares the collections with a walk over all of them, through random
-// changes (K1 to K4).
+// changes: see Collections.
 //
 // Goes red if a change leaves a collection in the wrong set.
 func TestCollections(t *testing.T) {
@@ -24,7 +24,8 @@ func TestCollections(t *testing.T) {
 		configs := map[string]store.Config{}
 		for i := range draw("stored", 3) {
 			configs[fmt.Sprint("c", i)] = randomConfig(t)
-			configs[fmt.Sprintf("c%d.%d", i, 90+i)] = store.Config{History: ttlrules.History{}.With(1, 1, 1).With(9, 2, ttlrules.Off)}
+			configs[fmt.Sprintf("c%d.%d", i, 90+i)] = store.Config{History: ttlrules.History{}.With(1, 1, 1).With(9, 2,
+				ttlrules.Off)}
 		}
 		s := NewCollections(configs, []string{"c1", "plain"})
 		for seq := range 30 {
@@ -33,15 +34,17 @@ func TestCollections(t *testing.T) {
 			case 0, 1:
 				s.Configure(s.Make(name), randomConfig(t))
 			case 2, 3:
-				s.Note(s.Make(name), &store.Header{Ts: int64(draw("ts", 20_000)), TTL: ttlrules.TTL(draw("ttl", 4) - 1)})
+				s.Note(s.Make(name), &store.Header{Ts: int64(draw("ts", 20_000)), TTL: ttlrules.TTL(draw("ttl",
+					4) - 1)})
 			case 4:
 				s.LookedUp(s.Make(name), store.NoScore, int64(draw("score", 20_000)))
 			case 5:
 				if s.Collection(name) != nil {
-					s.Move(name, GenerationName(name, uint64(100+seq)), store.Config{History: s.Config(name).History.With(50_000, 9, ttlrules.Off)})
+					s.Move(name, GenerationName(name, uint64(100+seq)),
+						store.Config{History: s.Config(name).History.With(50_000, 9, ttlrules.Off)})
 				}
 			case 6:
-				if gens := s.Older[name]; len(gens) > 0 {
+				if gens := s.older[name]; len(gens) > 0 {
 					s.Remove(gens[draw("generation", len(gens))])
 				} else {
 					s.Remove(name)
@@ -73,11 +76,12 @@ func TestFirstKnown(t *testing.T) {
 	}
 }
 
-// TestBandsEndWhenTheyAreEmpty: the bands of a collection end with its history, but not while a document of one is in the
-// index, or was looked up before it is due: the owner forgets the due queue, and has to find the document again.
+// TestBandsEndWhenTheyAreEmpty: the bands of a collection end with its history, but not while a document of one is in
+// the index, or was looked up before it is due: the owner forgets the due queue, and has to find the document again.
 func TestBandsEndWhenTheyAreEmpty(t *testing.T) {
 	h := &store.Header{Ts: 9000, Etag: 9, Kept: 2000, Band: 1}
-	s := NewCollections(map[string]store.Config{"c": {History: ttlrules.History{}.With(1000, 1, 2).With(8000, 2, 60), Bands: []uint64{2}}}, nil)
+	s := NewCollections(map[string]store.Config{"c": {History: ttlrules.History{}.With(1000, 1, 2).With(8000, 2, 60),
+		Bands: []uint64{2}}}, nil)
 	c := s.Collection("c")
 	bands := func(what string, queue *DueQueue, want int) {
 		t.Helper()
@@ -145,7 +149,7 @@ func checkCollections(t *rapid.T, s *Collections, until int64) {
 	list("long", slices.Collect(maps.Keys(s.long)))
 	list("draining", s.draining.list)
 	list("unsettled", s.unsettled.list)
-	for name, older := range s.Older {
+	for name, older := range s.older {
 		if !slices.IsSortedFunc(older, func(a, b string) int { return int(generationSeq(a)) - int(generationSeq(b)) }) {
 			t.Fatalf("generations out of order: %v", older)
 		}
@@ -194,5 +198,53 @@ func checkCollections(t *rapid.T, s *Collections, until int64) {
 	}
 	if len(seen) != len(s.all) {
 		t.Fatalf("of %d collections, %d are verified at last", len(s.all), len(seen))
+	}
+}
+
+// TestG3_WhatIsDueStaysDueWhileTheModeIsNone: the indexing mode changes nothing in what is known of the
+// index: documents that had expired before stay due, and those that are written are known.
+func TestG3_WhatIsDueStaysDueWhileTheModeIsNone(t *testing.T) {
+	on := store.Config{History: ttlrules.History{}.With(0, 1, 10)}
+	s := NewCollections(map[string]store.Config{"c": on}, nil)
+	s.Note(s.Collection("c"), &store.Header{Ts: 5000})
+	next := store.Config{History: on.History.With(30_000, 2, ttlrules.Off), NoIndex: true}
+	configs := s.Reconfigure("c", next, 30_000)
+	if !s.MayBeDue("c", 30_000, &DueQueue{}) || len(configs) != 1 || !configs[0].Config.NoIndex {
+		t.Errorf("after the mode none, stored is %+v, and a document may be due: %t", configs, s.MayBeDue("c", 30_000,
+			&DueQueue{}))
+	}
+	s.LookedUp(s.Collection("c"), store.NoScore, store.NoScore)
+	s.Note(s.Collection("c"), &store.Header{Ts: 40_000, TTL: 5})
+	s.Reconfigure("c", store.Config{History: next.History.With(50_000, 3, ttlrules.NoDefault)}, 50_000)
+	if s.FirstDue() > 50_000 {
+		t.Errorf("what was written while the mode was none is due at %d, want at once", s.FirstDue())
+	}
+}
+
+// TestNoteKnowsTheDeadline: a collection is not looked through before its first deadline.
+func TestNoteKnowsTheDeadline(t *testing.T) {
+	s := NewCollections(map[string]store.Config{"c": {History: ttlrules.History{}.With(0, 1, ttlrules.NoDefault)}}, nil)
+	s.LookedUp(s.Collection("c"), store.NoScore, store.NoScore)
+	for _, h := range []store.Header{{Ts: 1000, TTL: ttlrules.Never}, {Ts: 1000}} {
+		if s.Note(s.Collection("c"), &h); s.FirstDue() != math.MaxInt64 {
+			t.Errorf("%+v is due at %d", h, s.FirstDue())
+		}
+	}
+	if s.Note(s.Collection("c"), &store.Header{Ts: 1000, TTL: 10}); s.FirstDue() != 11_000 {
+		t.Errorf("it is due at %d, want 11000", s.FirstDue())
+	}
+}
+
+// TestIsCommitted: neither the offset nor the watermark alone is everything that was applied.
+func TestIsCommitted(t *testing.T) {
+	for _, tt := range []struct {
+		to   Position
+		want bool
+	}{{Position{Seq: 5, Time: 50}, true}, {Position{Seq: 5, Time: 51}, false}, {Position{Seq: 6, Time: 50}, false}} {
+		var p Progress
+		p.Resume(store.State{Offset: 5, Watermark: 50}, "v", 0)
+		if p.Advance(tt.to); p.IsCommitted() != tt.want {
+			t.Errorf("applied up to %+v: committed is %t", tt.to, p.IsCommitted())
+		}
 	}
 }

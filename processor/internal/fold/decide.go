@@ -39,29 +39,6 @@ type Slot struct {
 	indexed *indexing // nil until the step needs it
 }
 
-// Output is an event or a rejection to be published, and its cause.
-type Output struct {
-	Message events.Message
-	// Seq is the log sequence of the message that caused it. It is 0 where the passing
-	// of time caused it, up to the instant At.
-	Seq   uint64
-	At    int64
-	Warns bool // it is a warning
-}
-
-// Rejection is that of the message with a sequence.
-type Rejection struct {
-	Seq  uint64
-	Code int
-}
-
-// Outcome is the answer to the client that has published a message.
-type Outcome struct {
-	ReplyTo  string
-	Position // of the message
-	Body     wire.Outcome
-}
-
 // Catalog knows the collections of a shard.
 type Catalog interface {
 	Config(collection string) store.Config
@@ -138,12 +115,12 @@ func (d *Decision) Work(m *Message) string {
 	if size < large {
 		return ""
 	}
-	return fmt.Sprintf("merging patches into %s/%s, a document of %.1f MB", m.Collection, wire.EscapeID(m.ID), float64(size)/1e6)
+	return fmt.Sprintf("merging patches into %s/%s, a document of %.1f MB", m.Collection, wire.EscapeID(m.ID),
+		float64(size)/1e6)
 }
 
-// Apply applies a message that is not a configuration or a drop. It reports false, and has done
-// nothing, if the history of the collection has to be settled first, once nothing in it is due:
-// see [ttlrules.History.Admits].
+// Apply applies a message that is not a configuration or a drop. It reports false, and has done nothing, if the history
+// of the collection has to be settled first, once nothing in it is due: see [ttlrules.History.Admits].
 func (d *Decision) Apply(m *Message) bool {
 	if m.Kind == Write {
 		return d.write(m)
@@ -167,7 +144,8 @@ func (d *Decision) write(m *Message) bool {
 	}
 	next, refused := d.next(m, live, config, at)
 	if next != nil && config.Crowded(next.Header.Clock()) {
-		next, refused = nil, Refuse(wire.StatusConflict, "collection %s is paused, and its defaultTtl was changed at the very instant that is the deadline of this write: send it again.", m.Collection)
+		next, refused = nil, Refuse(wire.StatusConflict, "collection %s is paused, and its defaultTtl was changed "+
+			"at the very instant that is the deadline of this write: send it again.", m.Collection)
 	}
 	if next != nil && !d.admit(m.Collection, config, next) {
 		return false
@@ -212,7 +190,8 @@ func (d *Decision) write(m *Message) bool {
 	}
 	if next != nil {
 		o.Etag, o.Ts = wire.Etag(next.Header.Etag), wire.Time(next.Header.Ts)
-		if o.ExpiresAt = expiresAt(next.Header, config); o.ExpiresAt == nil && m.ReplyTo != "" && m.Target != "" && o.Warning == "" {
+		if o.ExpiresAt = expiresAt(next.Header, config); o.ExpiresAt == nil && m.ReplyTo != "" && m.Target != "" &&
+			o.Warning == "" {
 			o.Warning = undelivered(m)
 		}
 		if indexes && m.ReplyTo != "" && o.Warning == "" {
@@ -221,6 +200,15 @@ func (d *Decision) write(m *Message) bool {
 	}
 	d.done(m, o)
 	return true
+}
+
+// Full reports whether the step has to end: its outputs have so many bytes, or its patches have parsed so many beside
+// one document. A patch and a touch are short, and their documents are not. All patches of the one document that is
+// largest are merged in a step, as they parse it once. Or it changes so many entries of property indexes. The next
+// message finds a new band in the configuration.
+func (d *Decision) Full() bool {
+	return d.outputBytes >= BatchBytes || d.parsed-d.largest >= parseBytes || d.entries >= entriesAtOnce ||
+		d.banded != nil
 }
 
 // admit finds the place of a version in the index. It reports false if there is none until the history is settled.
@@ -269,7 +257,8 @@ func (d *Decision) next(m *Message, live *Version, config store.Config, at int64
 	case wire.Patch:
 		v = &Version{patch: d.parse(m, live), document: live.document}
 		if size := v.document.merge(v.patch, true); size > d.limits.MaxBody {
-			return nil, Refuse(wire.StatusTooLarge, "the patched document is %s long: use at most %s.", InBytes(size), InBytes(d.limits.MaxBody))
+			return nil, Refuse(wire.StatusTooLarge, "the patched document is %s long: use at most %s.", InBytes(size),
+				InBytes(d.limits.MaxBody))
 		}
 	}
 	v.Header = m.header(live, config, at)
@@ -315,9 +304,8 @@ func (d *Decision) expireIn(s *Slot, config store.Config, replaces uint64) {
 	s.Now = nil
 }
 
-// check returns why a write takes no effect on the live version (nil if there is none).
-// Its order is that of the contract: first the message and the configuration, then
-// whether the document exists, then its etag.
+// check returns why a write takes no effect on the live version (nil if there is none). Its order is that of the
+// contract: first the message and the configuration, then whether the document exists, then its etag.
 func (d *Decision) check(m *Message, live *Version, config store.Config, at int64) *Refusal {
 	if m.Rejected != nil {
 		return m.Rejected
@@ -335,13 +323,16 @@ func (d *Decision) check(m *Message, live *Version, config store.Config, at int6
 	case m.Op == wire.Create && live != nil:
 		return Refuse(wire.StatusConflict, "the document exists already: use another id, or upsert or replace it.")
 	case m.Op != wire.Create && m.Op != wire.Upsert && live == nil:
-		return Refuse(wire.StatusNotFound, "there is no such document, or it has expired: a %s needs one that is there.", m.Op)
+		return Refuse(wire.StatusNotFound, "there is no such document, or it has expired: a %s needs one that is "+
+			"there.", m.Op)
 	case !m.IfMatch.Set:
 		return nil
 	case live == nil:
-		return Refuse(wire.StatusPreconditionFailed, "there is no such document, or it has expired, and header %s needs one that is there: leave the header out to create it.", wire.HeaderIfMatch)
+		return Refuse(wire.StatusPreconditionFailed, "there is no such document, or it has expired, and header %s "+
+			"needs one that is there: leave the header out to create it.", wire.HeaderIfMatch)
 	case m.IfMatch.Etag != 0 && m.IfMatch.Etag != wire.Etag(live.Header.Etag):
-		return Refuse(wire.StatusPreconditionFailed, "the document's etag is %d, and header %s is %s: read the document again, and use the etag that it has.", live.Header.Etag, wire.HeaderIfMatch, m.IfMatch.Etag)
+		return Refuse(wire.StatusPreconditionFailed, "the document's etag is %d, and header %s is %s: read the "+
+			"document again, and use the etag that it has.", live.Header.Etag, wire.HeaderIfMatch, m.IfMatch.Etag)
 	}
 	return nil
 }
@@ -354,82 +345,30 @@ func warning(m *Message, config store.Config, at int64) string {
 	case m.ReplyTo == "" || config.History.Current() != ttlrules.Off:
 		return ""
 	case invalid != nil:
-		return fmt.Sprintf("%v The document was written all the same, because TTL is off in collection %s, and it will not expire.", invalid, m.Collection)
+		return fmt.Sprintf("%v The document was written all the same, because TTL is off in collection %s, and it "+
+			"will not expire.", invalid, m.Collection)
 	case m.TTL <= 0 && m.Clock.ExpiresAt == nil && config.Etag == 0 && m.Op != wire.Delete:
-		return fmt.Sprintf("collection %s is not configured: its TTL is off, so no document in it expires: %s.", m.Collection, turnOn(m.Collection, config))
+		return fmt.Sprintf("collection %s is not configured: its TTL is off, so no document in it expires: %s.",
+			m.Collection, turnOn(m.Collection, config))
 	case m.TTL <= 0 && m.Clock.ExpiresAt == nil:
 		return ""
 	}
-	return fmt.Sprintf("TTL is off in collection %s, so this document will not expire: %s.", m.Collection, turnOn(m.Collection, config))
+	return fmt.Sprintf("TTL is off in collection %s, so this document will not expire: %s.", m.Collection,
+		turnOn(m.Collection, config))
 }
 
 // turnOn says how to turn TTL on in a collection.
 func turnOn(collection string, config store.Config) string {
 	first := ""
 	if config.NoIndex {
-		first = fmt.Sprintf("set its indexingMode to %q first (lapse config %s --indexing %s), then ", wire.Consistent, collection, wire.Consistent)
+		first = fmt.Sprintf("set its indexingMode to %q first (lapse config %s --indexing %s), then ", wire.Consistent,
+			collection, wire.Consistent)
 	}
-	return fmt.Sprintf("%sset its defaultTtl to -1 or to a number of seconds (lapse config %s --default-ttl -1)", first, collection)
+	return fmt.Sprintf("%sset its defaultTtl to -1 or to a number of seconds (lapse config %s --default-ttl -1)", first,
+		collection)
 }
 
-// expire adds the expiry event of a version, and before it the warnings that were not published yet. It
-// goes without the document where the collection's configuration says so. If the version has a target, its
-// event is the message to that, whose body is the document in any case. The caller tells the cause of the output.
-func (d *Decision) expire(key Key, v *Version, x ttlrules.Expiry, o Output) {
-	d.leaves(key, v, x.At)
-	d.Expired++
-	event := wire.Event{
-		ID:         key.ID,
-		Collection: CollectionName(key.Collection),
-		Document:   v.body(),
-		Etag:       wire.Etag(v.Header.Etag),
-		Ts:         wire.Time(v.Header.Ts),
-		TTL:        x.TTL,
-		ExpiredAt:  wire.Time(x.At),
-	}
-	if v.Header.Target != "" {
-		o.Message = events.Due(d.limits.Log, v.Header.Target, event, v.Header.Trace)
-	} else {
-		event.Document, event.Omitted = d.document(key, v, x)
-		o.Message = events.Expired(d.limits.Log, event, v.Header.Trace)
-	}
-	d.outputBytes += len(event.Document)
-	d.Outputs = append(d.Outputs, o)
-}
-
-// document is the document of an event or a warning; or omitted reports that the collection's
-// configuration, as it was at that instant, leaves it out.
-func (d *Decision) document(key Key, v *Version, x ttlrules.Expiry) (body []byte, omitted bool) {
-	if d.catalog.Config(key.Collection).OmitsDocument(x) {
-		return nil, true
-	}
-	return v.body(), false
-}
-
-// Reject adds the rejection of a message, which takes no effect. There is none of a touch that lapse
-// has appended for a read, if the document has been changed or is gone since.
-func (d *Decision) Reject(m *Message, r *Refusal) {
-	if !m.Slide || m.Rejected != nil {
-		d.Rejections = append(d.Rejections, Rejection{m.Seq, r.Code})
-		d.Outputs = append(d.Outputs, Output{
-			Message: events.Rejected(d.limits.Log, events.Rejection{
-				Subject: m.Subject, Rest: m.Rest, Seq: m.Seq, Ts: m.Stamp / 1e6, Code: r.Code, Error: r.Text, Reason: r.Reason, Body: m.Body, Trace: m.Trace,
-			}),
-			Seq: m.Seq,
-		})
-	}
-	d.done(m, wire.Outcome{Status: r.Code, Ts: wire.Time(d.Watermark), Error: r.Text, Reason: r.Reason})
-}
-
-// done adds the outcome of a message, if its client has asked for it.
-func (d *Decision) done(m *Message, o wire.Outcome) {
-	if m.ReplyTo != "" {
-		d.Outcomes = append(d.Outcomes, Outcome{ReplyTo: m.ReplyTo, Position: m.Position, Body: o})
-	}
-}
-
-// Changes are the changes of the documents that the messages name, and the removal of
-// documents that are due.
+// Changes are the changes of the documents that the messages name, and the removal of documents that are due.
 func (d *Decision) Changes(due []*DueDocument) []store.CollectionChanges {
 	var out []store.CollectionChanges
 	at := make(map[string]int)

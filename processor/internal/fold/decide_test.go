@@ -1,17 +1,13 @@
 package fold
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
-	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+
 	"github.com/nats-io/nats.go"
-	"pgregory.net/rapid"
 
 	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/store"
@@ -59,7 +55,7 @@ func decideOne(t *testing.T, config store.Config, stored *Version, m *Message) (
 	return d.Outcomes[0].Body, d
 }
 
-// Every operation, on a document that is absent, live, or expired and not reaped,
+// TestOperationsTable: every operation, on a document that is absent, live, or expired and not reaped,
 // with every kind of If-Match.
 func TestOperationsTable(t *testing.T) {
 	// A document written at 1000 with etag 5, in a collection whose default is 10 s.
@@ -88,7 +84,8 @@ func TestOperationsTable(t *testing.T) {
 				if condition == "expired" {
 					at = dead
 				}
-				m := &Message{Position: Position{Seq: 9, Time: at}, Kind: Write, Op: c.op, Collection: "c", ID: "x", IfMatch: match, ReplyTo: "_INBOX.x", Subject: "lapse.write.x.c.x", Rest: "c.x"}
+				m := &Message{Position: Position{Seq: 9, Time: at}, Kind: Write, Op: c.op, Collection: "c", ID: "x",
+					IfMatch: match, ReplyTo: "_INBOX.x", Subject: "lapse.write.x.c.x", Rest: "c.x"}
 				if c.op.HasBody() {
 					m.Body = []byte(`{"w":2}`)
 				}
@@ -140,12 +137,13 @@ func checkDecided(t *testing.T, name string, o wire.Outcome, d *Decision, condit
 	case body != `{"w":2}`:
 		t.Errorf("%s: the document is %q", name, body)
 	}
-	if (o.Status == 200 || o.Status == 201) && (o.Etag != 9 || s.Now.Header.Ts != d.Watermark || *o.ExpiresAt != o.Ts+10_000) {
+	if (o.Status == 200 || o.Status == 201) && (o.Etag != 9 || s.Now.Header.Ts != d.Watermark || *o.ExpiresAt != o.Ts+
+		10_000) {
 		t.Errorf("%s: outcome %+v of %+v", name, o, s.Now)
 	}
 }
 
-// The order of checks: first the message and the configuration, then whether the document
+// TestOrderOfChecks: the order of checks: first the message and the configuration, then whether the document
 // exists, then If-Match.
 func TestOrderOfChecks(t *testing.T) {
 	on := store.Config{History: ttlrules.History{}.With(0, 1, -1)}
@@ -166,19 +164,21 @@ func TestOrderOfChecks(t *testing.T) {
 		{"404 before 412", on, nil, wire.Replace, `{}`, 404},
 		{"412 before 413 of the patched", on, stored(), wire.Patch, `{}`, 412},
 	} {
-		m := decoder.Decode("lapse.write."+string(c.op)+".c.x", nats.Header{"Lapse-If-Match": {"6"}, "Lapse-Reply-To": {"_INBOX.x"}}, []byte(c.body), Position{Seq: 9, Time: 2000})
+		m := decoder.Decode("lapse.write."+string(c.op)+".c.x", nats.Header{"Lapse-If-Match": {"6"},
+			"Lapse-Reply-To": {"_INBOX.x"}}, []byte(c.body), Position{Seq: 9, Time: 2000})
 		if o, _ := decideOne(t, c.config, c.stored, m); o.Status != c.want {
 			t.Errorf("%s: %+v, want %d", c.name, o, c.want)
 		}
 	}
 	big := &Version{Header: store.Header{Ts: 1000, Etag: 5}, Body: []byte(`{"a":"` + strings.Repeat("x", 900) + `"}`)}
-	m := decoder.Decode("lapse.write.patch.c.x", nats.Header{"Lapse-Reply-To": {"_INBOX.x"}}, []byte(`{"b":"`+strings.Repeat("x", 200)+`"}`), Position{Seq: 9, Time: 2000})
+	m := decoder.Decode("lapse.write.patch.c.x", nats.Header{"Lapse-Reply-To": {"_INBOX.x"}}, []byte(`{"b":"`+
+		strings.Repeat("x", 200)+`"}`), Position{Seq: 9, Time: 2000})
 	if o, d := decideOne(t, on, big, m); o.Status != 413 || d.docs[Key{Collection: "c", ID: "x"}].Now != big {
 		t.Errorf("a patched document that is too large: %+v", o)
 	}
 }
 
-// A configuration or a drop on a configuration: the etag is the sequence of the last
+// TestConfigured: a configuration or a drop on a configuration: the etag is the sequence of the last
 // configuration, whether it changed anything or not; and the message and the
 // configuration are checked before If-Match.
 func TestConfigured(t *testing.T) {
@@ -193,17 +193,23 @@ func TestConfigured(t *testing.T) {
 		status  int
 		want    wire.Config
 	}{
-		{"the first", store.Config{}, "", `{"defaultTtl":10}`, 200, wire.Config{DefaultTTL: ptr(10), IndexingMode: wire.Consistent, Etag: 9}},
+		{"the first", store.Config{}, "", `{"defaultTtl":10}`, 200, wire.Config{DefaultTTL: ptr(10),
+			IndexingMode: wire.Consistent, Etag: 9}},
 		{"one that is the default", store.Config{}, "", `{}`, 200, wire.Config{IndexingMode: wire.Consistent, Etag: 9}},
-		{"one that changes nothing", consistent, "", `{"defaultTtl":10}`, 200, wire.Config{DefaultTTL: ptr(10), IndexingMode: wire.Consistent, Etag: 9}},
-		{"lazy", consistent, "", `{"defaultTtl":10,"indexingMode":"lazy"}`, 200, wire.Config{DefaultTTL: ptr(10), IndexingMode: wire.Lazy, Etag: 9}},
-		{"lazy no more", store.Config{Lazy: true, Etag: 3}, "", `{}`, 200, wire.Config{IndexingMode: wire.Consistent, Etag: 9}},
+		{"one that changes nothing", consistent, "", `{"defaultTtl":10}`, 200, wire.Config{DefaultTTL: ptr(10),
+			IndexingMode: wire.Consistent, Etag: 9}},
+		{"lazy", consistent, "", `{"defaultTtl":10,"indexingMode":"lazy"}`, 200, wire.Config{DefaultTTL: ptr(10),
+			IndexingMode: wire.Lazy, Etag: 9}},
+		{"lazy no more", store.Config{Lazy: true, Etag: 3}, "", `{}`, 200, wire.Config{IndexingMode: wire.Consistent,
+			Etag: 9}},
 		{"lazy of none", none, "", `{"indexingMode":"lazy"}`, 200, wire.Config{IndexingMode: wire.Lazy, Etag: 9}},
 		{"lazy of none and a default", none, "", `{"indexingMode":"lazy","defaultTtl":1}`, 400, wire.Config{}},
-		{"none of lazy and on", store.Config{History: consistent.History, Lazy: true, Etag: 3}, "", `{"indexingMode":"none"}`, 400, wire.Config{}},
+		{"none of lazy and on", store.Config{History: consistent.History, Lazy: true, Etag: 3}, "",
+			`{"indexingMode":"none"}`, 400, wire.Config{}},
 		{"its etag", consistent, "5", `{}`, 200, wire.Config{IndexingMode: wire.Consistent, Etag: 9}},
 		{"any etag", consistent, "*", `{}`, 200, wire.Config{IndexingMode: wire.Consistent, Etag: 9}},
-		{"any etag of one that is the default", off, "*", `{}`, 200, wire.Config{IndexingMode: wire.Consistent, Etag: 9}},
+		{"any etag of one that is the default", off, "*", `{}`, 200, wire.Config{IndexingMode: wire.Consistent,
+			Etag: 9}},
 		{"another etag", consistent, "4", `{}`, 412, wire.Config{}},
 		{"an etag of none", store.Config{}, "4", `{}`, 412, wire.Config{}},
 		{"any etag of none", store.Config{}, "*", `{}`, 412, wire.Config{}},
@@ -245,7 +251,7 @@ func TestConfigured(t *testing.T) {
 	}
 }
 
-// The reason of a refused configuration names what is, and then what to set.
+// TestConfiguredSaysWhatToSet: the reason of a refused configuration names what is, and then what to set.
 func TestConfiguredSaysWhatToSet(t *testing.T) {
 	m := decoder.Decode(wire.DefaultPrefix.Config("c"), nil, []byte(`{"defaultTtl":1}`), Position{Seq: 9})
 	_, r := Configured(store.Config{NoIndex: true}, m, 0, oneConfig{})
@@ -254,13 +260,15 @@ func TestConfiguredSaysWhatToSet(t *testing.T) {
 	}
 }
 
-// All changes of a collection are together: the script that commits them knows each once.
+// TestChangesOfACollectionAreTogether: all changes of a collection are together: the script that commits them knows
+// each once.
 func TestChangesOfACollectionAreTogether(t *testing.T) {
 	d := New(testLimits, oneConfig(store.Config{}), 0)
 	due := &DueDocument{Key: Key{Collection: "b", ID: "due"}}
 	for i, at := range []Key{{Collection: "a", ID: "1"}, {Collection: "b", ID: "1"}, {Collection: "a", ID: "2"}} {
 		d.Slot(at)
-		d.Apply(decoder.Decode(wire.DefaultPrefix.Write(wire.Upsert, at.Collection, at.ID), nil, []byte(`{}`), Position{Seq: uint64(i + 1)}))
+		d.Apply(decoder.Decode(wire.DefaultPrefix.Write(wire.Upsert, at.Collection, at.ID), nil, []byte(`{}`),
+			Position{Seq: uint64(i + 1)}))
 	}
 	var got []string
 	for _, c := range d.Changes([]*DueDocument{due}) {
@@ -273,11 +281,12 @@ func TestChangesOfACollectionAreTogether(t *testing.T) {
 
 func ptr(n int32) *int32 { return &n }
 
-// A ttl that was stored while TTL was off counts as absent if it is not valid. A patch that does not name it
-// keeps what counts.
+// TestTTLOfAPatchedDocument: a ttl that was stored while TTL was off counts as absent if it is not valid. A patch that
+// does not name it keeps what counts.
 func TestTTLOfAPatchedDocument(t *testing.T) {
 	for body, want := range map[string]ttlrules.TTL{
-		`{}`: 0, `{"ttl":null}`: 0, `{"ttl":60}`: 60, `{"ttl":-1}`: -1, `{"ttl":0}`: 0, `{"ttl":1.0}`: 0, `{"ttl":"1"}`: 0, `{"ttl":[]}`: 0, `{"ttl":{"a":1}}`: 0,
+		`{}`: 0, `{"ttl":null}`: 0, `{"ttl":60}`: 60, `{"ttl":-1}`: -1, `{"ttl":0}`: 0, `{"ttl":1.0}`: 0,
+		`{"ttl":"1"}`: 0, `{"ttl":[]}`: 0, `{"ttl":{"a":1}}`: 0,
 		`{"ttl":1,"ttl":2}`: 2, `{"x":{"ttl":3}}`: 0, `{"t\u0074l":4}`: 4, `{"TTL":5}`: 0,
 	} {
 		for _, bodies := range [][]string{{body}, {`{"ttl":7}`, `{"ttl":null}`, body}, {body, `{"x":1}`}} {
@@ -287,7 +296,8 @@ func TestTTLOfAPatchedDocument(t *testing.T) {
 				if i == 0 {
 					op = wire.Upsert
 				}
-				d.Apply(decoder.Decode(wire.DefaultPrefix.Write(op, "c", "x"), nil, []byte(body), Position{Seq: uint64(i + 1), Time: 10}))
+				d.Apply(decoder.Decode(wire.DefaultPrefix.Write(op, "c", "x"), nil, []byte(body),
+					Position{Seq: uint64(i + 1), Time: 10}))
 			}
 			if got := d.Slot(Key{Collection: "c", ID: "x"}).Now.Header.TTL; got != want {
 				t.Errorf("after %v the ttl is %d, want %d", bodies, got, want)
@@ -296,17 +306,23 @@ func TestTTLOfAPatchedDocument(t *testing.T) {
 	}
 }
 
-// A write whose own ttl will not count says so in its outcome. So the client learns it where TTL
+// TestWarning: a write whose own ttl will not count says so in its outcome. So the client learns it where TTL
 // is off, and only there: a ttl of -1 means never, and null means none. A write of what is not indexed says so too.
 func TestWarning(t *testing.T) {
 	on := store.Config{History: ttlrules.History{}.With(0, 1, -1)}
 	off := store.Config{History: on.History.With(5, 2, ttlrules.Off)}
 	byN := store.Config{History: on.History, Indexes: []store.PropertyIndex{{Pointer: "/n"}}}
 	const (
-		leftOut = `no query by "/n" finds this document: what it has there is not indexed. Use a string of up to 255 bytes, a number, true, false, null, or an array of up to 32 of these.`
-		turnOn  = `TTL is off in collection c, so this document will not expire: set its defaultTtl to -1 or to a number of seconds (lapse config c --default-ttl -1).`
-		indexed = `TTL is off in collection c, so this document will not expire: set its indexingMode to "consistent" first (lapse config c --indexing consistent), then set its defaultTtl to -1 or to a number of seconds (lapse config c --default-ttl -1).`
-		invalid = `ttl "1" is not valid: use a whole number of seconds from 1 to 2147483647, or -1 for never. Write it without quotes, fraction or exponent. The document was written all the same, because TTL is off in collection c, and it will not expire.`
+		leftOut = `no query by "/n" finds this document: what it has there is not indexed. Use a string of up to ` +
+			`255 bytes, a number, true, false, null, or an array of up to 32 of these.`
+		turnOn = `TTL is off in collection c, so this document will not expire: set its defaultTtl to -1 or to a ` +
+			`number of seconds (lapse config c --default-ttl -1).`
+		indexed = `TTL is off in collection c, so this document will not expire: set its indexingMode to ` +
+			`"consistent" first (lapse config c --indexing consistent), then set its defaultTtl to -1 or to a ` +
+			`number of seconds (lapse config c --default-ttl -1).`
+		invalid = `ttl "1" is not valid: use a whole number of seconds from 1 to 2147483647, or -1 for never. Write ` +
+			`it without quotes, fraction or exponent. The document was written all the same, because TTL is off in ` +
+			`collection c, and it will not expire.`
 	)
 	for _, c := range []struct {
 		config       store.Config
@@ -352,146 +368,4 @@ func TestWarning(t *testing.T) {
 			t.Errorf("%s %s on %q in %+v: outcome %+v\nwant warning %s", c.op, c.body, c.stored, c.config, o, c.want)
 		}
 	}
-}
-
-// folder is the store of a shard in maps, for TestBatchBoundariesDoNotMatter.
-type folder struct {
-	docs      map[Key]Version
-	watermark int64
-	published []events.Message
-	outcomes  []Outcome
-	config    store.Config
-	held      int // messages that had to wait until the history was settled
-	banded    int // messages that needed a new band of the index
-}
-
-// step applies a batch as stepBy does, with what is stored read without bodies
-// where the processor would read it so.
-func (f *folder) step(messages []*Message) {
-	d := New(Limits{Log: testLimits.Log, MaxBody: 60}, oneConfig(f.config), f.watermark)
-	for _, m := range messages {
-		if m.Kind != Write {
-			continue
-		}
-		if s := d.Slot(Key{Collection: m.Collection, ID: m.ID}); s.Stored == nil {
-			if v, ok := f.docs[s.Key]; ok {
-				s.Stored, s.Now = &v.Header, &Version{Header: v.Header, Body: v.Body}
-			}
-		}
-	}
-	applied := 0
-	for applied < len(messages) && !d.Full() && d.Apply(messages[applied]) {
-		applied++
-	}
-	full := d.Full()
-	f.finish(d)
-	if rest := messages[applied:]; len(rest) > 0 {
-		if !full {
-			f.settle(rest[0])
-		}
-		f.step(rest)
-	}
-}
-
-// settle reaps the documents that are due at a message, and settles the history.
-func (f *folder) settle(m *Message) {
-	d := New(testLimits, oneConfig(f.config), max(f.watermark, m.Time))
-	for _, key := range slices.SortedFunc(maps.Keys(f.docs), func(a, b Key) int { return cmp.Compare(a.ID, b.ID) }) {
-		s := d.Slot(key)
-		s.SetStored(new(f.docs[key].Header), f.docs[key].Body)
-		d.expireIn(s, f.config, 0)
-	}
-	f.finish(d)
-	f.config.History = f.config.History.Settled()
-	f.held++
-}
-
-func (f *folder) finish(d *Decision) {
-	f.watermark = d.Watermark
-	for _, o := range d.Outputs {
-		f.published = append(f.published, o.Message)
-	}
-	f.outcomes = append(f.outcomes, d.Outcomes...)
-	for _, change := range d.Banded() {
-		f.config = *change.Config
-		f.banded++
-	}
-	for _, c := range d.Changes(nil) {
-		for _, change := range c.Changes {
-			key := Key{Collection: c.Collection, ID: change.ID}
-			if change.New == nil {
-				delete(f.docs, key)
-			} else {
-				f.docs[key] = Version{Header: *change.New, Body: change.Body}
-			}
-		}
-	}
-}
-
-// TestG1_BatchBoundariesDoNotMatter: the same messages have the same outputs and leave the
-// same documents, however they are cut into batches: so a crash may cut them anew. It
-// fails if a decision depends on anything but the messages before it.
-func TestG1_BatchBoundariesDoNotMatter(t *testing.T) {
-	banded := 0
-	defer func() {
-		if banded == 0 {
-			t.Error("no message needed a band of the index")
-		}
-	}()
-	rapid.Check(t, func(t *rapid.T) {
-		config := store.Config{Changes: rapid.Bool().Draw(t, "changes")}
-		for i := range rapid.IntRange(1, 3).Draw(t, "epochs") {
-			config.History = config.History.With(int64(2000*i), uint64(i+1), ttlrules.Default(rapid.SampledFrom([]int{-1, 0, 1, 2}).Draw(t, "default")))
-		}
-		var messages []*Message
-		if rapid.Bool().Draw(t, "banded") { // it inherits with a clock that a former default does not allow
-			config.History = ttlrules.History(nil).With(0, 1, 1).With(2000, 2, -1)
-			messages = append(messages, decoder.Decode("lapse.write.upsert.c.x", nats.Header{wire.HeaderClock: {wire.ClockKeep}}, []byte(`{}`), Position{Seq: 4, Time: 5000}))
-		}
-		at := int64(5000)
-		for i := range rapid.IntRange(1, 30).Draw(t, "n") {
-			// Stamps may fall, and often meet a deadline to the millisecond.
-			at += rapid.SampledFrom([]int64{0, 0, 1, 999, 1000, -1}).Draw(t, "pause")
-			op := rapid.SampledFrom(append(wire.Ops, "frob")).Draw(t, "op")
-			body := ""
-			if op.HasBody() {
-				body = rapid.SampledFrom([]string{`{"a":1}`, `{"ttl":1}`, `{"ttl":2,"b":{}}`, `{"ttl":-1}`, `{"ttl":null}`, `{"ttl":0}`, `{`,
-					`{"b":{"c":"0123456789","c":1,"ttl":5}}`, ` { "b" : { "d":"0123456789" }, "a":null}`, `{"b":null}`, `{"c":{"e":{ "f" : null}},"d":"0123456789"}`, `{"c":{"e":{"g":[]}}}`}).Draw(t, "body")
-			}
-			header := nats.Header{wire.HeaderReplyTo: {"_INBOX.x"}}
-			if match := rapid.SampledFrom([]string{"", "", "*", "3", "4"}).Draw(t, "match"); match != "" {
-				header[wire.HeaderIfMatch] = []string{match}
-			}
-			if op == wire.Upsert || op == wire.Replace || op == wire.Patch {
-				header[wire.HeaderClock] = rapid.SampledFrom([][]string{nil, {wire.ClockKeep}}).Draw(t, "clock")
-			}
-			if after := rapid.SampledFrom([]int64{-1, -1, 0, 1, 500}).Draw(t, "deadline"); after >= 0 && op != wire.Delete {
-				header[wire.HeaderExpiresAt] = []string{wire.Time(at + after).String()}
-			}
-			id := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "id")
-			subject := rapid.SampledFrom([]string{"lapse.write." + string(op) + ".c." + id, "lapse.write." + string(op) + ".c." + id, "lapse.write.upsert.c"}).Draw(t, "subject")
-			messages = append(messages, decoder.Decode(subject, header, []byte(body), Position{Seq: uint64(i + 5), Time: at}))
-		}
-		one, many := folder{docs: map[Key]Version{}, config: config}, folder{docs: map[Key]Version{}, config: config}
-		for _, f := range []folder{one, many} { // older than the default
-			f.docs[Key{Collection: "c", ID: "x"}] = Version{Header: store.Header{Ts: 100, Etag: 3, TTL: ttlrules.Never}, Body: []byte(`{"ttl":-1}`)}
-		}
-		for _, m := range messages {
-			one.step([]*Message{m})
-		}
-		for rest := messages; len(rest) > 0; {
-			n := rapid.IntRange(1, len(rest)).Draw(t, "batch")
-			many.step(rest[:n])
-			rest = rest[n:]
-		}
-		banded += one.banded
-		if !reflect.DeepEqual(one, many) {
-			t.Fatalf("one by one:\n%+v\nin batches:\n%+v", one, many)
-		}
-		for _, v := range one.docs {
-			if err := Check(v.Body, decoder.MaxLevels); err != nil {
-				t.Fatal(err)
-			}
-		}
-	})
 }

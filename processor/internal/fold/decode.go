@@ -85,6 +85,12 @@ type Refusal struct {
 	Reason string // for programs, as in [wire.Outcome]
 }
 
+// badRequest is Refuse with the code of a message that is not valid.
+func badRequest(format string, args ...any) *Refusal {
+	return Refuse(wire.StatusBadRequest, format, args...)
+}
+
+// Refuse makes a refusal with a code.
 func Refuse(code int, format string, args ...any) *Refusal {
 	return &Refusal{Code: code, Text: fmt.Sprintf(format, args...)}
 }
@@ -130,13 +136,17 @@ func (d Decoder) DecodeAs(s wire.LogSubject, header map[string][]string, data []
 		d.write(m, s)
 	case wire.SubjectShort:
 		m.Op, m.Rest = s.Op, s.Rest
-		m.Rejected = Refuse(wire.StatusBadRequest, "the subject has too few tokens: use %s.write.<operation>.<collection>.<id>.", d.Log.Prefix)
+		m.Rejected = badRequest("the subject has too few tokens: use %s.write.<operation>.<collection>.<id>.",
+			d.Log.Prefix)
 	case wire.SubjectUnmapped:
 		m.Op, m.Rest = s.Op, d.stray(s.Rest)
-		m.Rejected = Refuse(wire.StatusBadRequest, "the write came to the log of shard %d of %d without the mapping of NATS, and was not applied: publish to %s.write.<operation>.<collection>.<id>, where the id is one token; if you did, tell the operator that the account does not map it.", d.Log.Shard, d.Log.Shards, d.Log.Prefix)
+		m.Rejected = badRequest("the write came to the log of shard %d of %d without the mapping of NATS, and was "+
+			"not applied: publish to %s.write.<operation>.<collection>.<id>, where the id is one token; if you did, "+
+			"tell the operator that the account does not map it.", d.Log.Shard, d.Log.Shards, d.Log.Prefix)
 	default:
 		m.Rest = d.stray(s.Rest)
-		m.Rejected = Refuse(wire.StatusBadRequest, "subject %s is not for clients: publish writes to %s.write.>, and configurations to %s.config.>.", wire.Quote(m.Subject), d.Log.Prefix, d.Log.Prefix)
+		m.Rejected = badRequest("subject %s is not for clients: publish writes to %s.write.>, and configurations to "+
+			"%s.config.>.", wire.Quote(m.Subject), d.Log.Prefix, d.Log.Prefix)
 	}
 	d.header(m, s, header)
 	if m.Kind != Malformed && m.Rejected == nil {
@@ -163,7 +173,7 @@ func (d Decoder) control(m *Message, s wire.LogSubject) {
 	}
 	if err := wire.CheckCollection(s.Collection); err != nil {
 		m.Kind = Malformed
-		m.Rejected = Refuse(wire.StatusBadRequest, "%v The subject of a %s is %s.%s.<collection>.", err, name, d.Log.Prefix, what)
+		m.Rejected = badRequest("%v The subject of a %s is %s.%s.<collection>.", err, name, d.Log.Prefix, what)
 	}
 }
 
@@ -176,12 +186,13 @@ func (d Decoder) write(m *Message, s wire.LogSubject) {
 		id, err = wire.UnescapeID(s.Token)
 	}
 	if err != nil {
-		m.Rejected = Refuse(wire.StatusBadRequest, "%v The subject of a write is %s.write.<operation>.<collection>.<id>.", err, d.Log.Prefix)
+		m.Rejected = badRequest("%v The subject of a write is %s.write.<operation>.<collection>.<id>.", err,
+			d.Log.Prefix)
 		return
 	}
 	m.Kind, m.Collection, m.ID = Write, s.Collection, id
 	if !slices.Contains(wire.Ops, m.Op) {
-		m.Rejected = Refuse(wire.StatusBadRequest, "operation %s is not known: use %s.", wire.Quote(string(m.Op)), oneOf(wire.Ops))
+		m.Rejected = badRequest("operation %s is not known: use %s.", wire.Quote(string(m.Op)), oneOf(wire.Ops))
 	}
 }
 
@@ -195,35 +206,22 @@ func (d Decoder) stray(rest string) string { return fmt.Sprintf("shard.%d.%s", d
 func (d Decoder) header(m *Message, s wire.LogSubject, header map[string][]string) {
 	bad := func(format string, args ...any) {
 		if m.Rejected == nil {
-			m.Rejected = Refuse(wire.StatusBadRequest, format, args...)
+			m.Rejected = badRequest(format, args...)
 		}
 	}
 	if _, ok := header[""]; ok {
 		bad("the headers cannot be read: write each on a line of its own, as a name, a colon and a value.")
 	}
-	var traces, replies, matches, deadlines, limits, clocks, targets, slides, others []string
-	for name, values := range header {
-		switch {
-		case strings.EqualFold(name, wire.HeaderTrace):
-			traces = append(traces, values...)
-		case strings.EqualFold(name, wire.HeaderReplyTo):
-			replies = append(replies, values...)
-		case strings.EqualFold(name, wire.HeaderIfMatch):
-			matches = append(matches, values...)
-		case strings.EqualFold(name, wire.HeaderExpiresAt):
-			deadlines = append(deadlines, values...)
-		case strings.EqualFold(name, wire.HeaderNotAfter):
-			limits = append(limits, values...)
-		case strings.EqualFold(name, wire.HeaderClock):
-			clocks = append(clocks, values...)
-		case strings.EqualFold(name, wire.HeaderTarget):
-			targets = append(targets, values...)
-		case strings.EqualFold(name, wire.HeaderSlide):
-			slides = append(slides, values...)
-		case len(name) >= len(ownHeaders) && strings.EqualFold(name[:len(ownHeaders)], ownHeaders):
+	values, others := make(map[string][]string, len(header)), []string(nil)
+	for name, list := range header {
+		if i := slices.IndexFunc(headersRead, func(h string) bool { return strings.EqualFold(h, name) }); i >= 0 {
+			values[headersRead[i]] = append(values[headersRead[i]], list...)
+		} else if len(name) >= len(ownHeaders) && strings.EqualFold(name[:len(ownHeaders)], ownHeaders) {
 			others = append(others, name)
 		}
 	}
+	traces, matches, replies := values[wire.HeaderTrace], values[wire.HeaderIfMatch], values[wire.HeaderReplyTo]
+	slides := values[wire.HeaderSlide]
 	if len(traces) == 1 && wire.ValidTraceparent(traces[0]) {
 		m.Trace = traces[0]
 	}
@@ -231,7 +229,8 @@ func (d Decoder) header(m *Message, s wire.LogSubject, header map[string][]strin
 		bad("header %s is not known: the headers of lapse are %s.", wire.Quote(slices.Min(others)), allOf(headers))
 	}
 	if m.Rejected == nil {
-		m.Rejected = cmp.Or(m.readClock(deadlines, limits, clocks), m.readTarget(targets), m.takes(wire.HeaderSlide, slides, []wire.Op{wire.Touch}))
+		m.Rejected = cmp.Or(m.readClock(values), m.readTarget(values[wire.HeaderTarget]), m.takes(wire.HeaderSlide,
+			slides, []wire.Op{wire.Touch}))
 	}
 	m.Slide = len(slides) > 0
 	switch len(matches) {
@@ -243,7 +242,8 @@ func (d Decoder) header(m *Message, s wire.LogSubject, header map[string][]strin
 		}
 		etag, err := wire.ParseEtag(matches[0])
 		if err != nil {
-			bad("header %s is %s: use an etag, which is a positive whole number in decimal, or * for any.", wire.HeaderIfMatch, wire.Quote(matches[0]))
+			bad("header %s is %s: use an etag, which is a positive whole number in decimal, or * for any.",
+				wire.HeaderIfMatch, wire.Quote(matches[0]))
 		}
 		m.IfMatch.Etag = etag
 	default:
@@ -258,7 +258,8 @@ func (d Decoder) header(m *Message, s wire.LogSubject, header map[string][]strin
 		}
 		inboxes := d.inboxes(m, s)
 		if !isInbox(replies[0], inboxes) {
-			bad("header %s is %s: use a subject without wildcards that begins with %s", wire.HeaderReplyTo, wire.Quote(replies[0]), oneOf(inboxes))
+			bad("header %s is %s: use a subject without wildcards that begins with %s", wire.HeaderReplyTo,
+				wire.Quote(replies[0]), oneOf(inboxes))
 			break
 		}
 		m.ReplyTo = replies[0]
@@ -266,7 +267,8 @@ func (d Decoder) header(m *Message, s wire.LogSubject, header map[string][]strin
 		bad(severalTimes, wire.HeaderReplyTo, len(replies))
 	}
 	if m.Slide && (m.IfMatch.Etag == 0 || len(replies) > 0) {
-		bad("header %s is not for clients: lapse puts it on its own touches, which have an etag in %s and no %s. Leave it out.", wire.HeaderSlide, wire.HeaderIfMatch, wire.HeaderReplyTo)
+		bad("header %s is not for clients: lapse puts it on its own touches, which have an etag in %s and no %s. "+
+			"Leave it out.", wire.HeaderSlide, wire.HeaderIfMatch, wire.HeaderReplyTo)
 	}
 }
 
@@ -274,7 +276,11 @@ func (d Decoder) header(m *Message, s wire.LogSubject, header map[string][]strin
 const ownHeaders = "Lapse-"
 
 // headers are those that a client may send.
-var headers = []string{wire.HeaderIfMatch, wire.HeaderReplyTo, wire.HeaderExpiresAt, wire.HeaderNotAfter, wire.HeaderClock, wire.HeaderTarget}
+var headers = []string{wire.HeaderIfMatch, wire.HeaderReplyTo, wire.HeaderExpiresAt, wire.HeaderNotAfter,
+	wire.HeaderClock, wire.HeaderTarget}
+
+// headersRead are those and the ones of tracing and of lapse itself.
+var headersRead = append(slices.Clip(headers), wire.HeaderTrace, wire.HeaderSlide)
 
 const severalTimes = "header %s is there %d times: send it once."
 
@@ -287,14 +293,15 @@ func (d Decoder) content(m *Message) *Refusal {
 	}
 	switch {
 	case len(m.Body) > d.MaxBody:
-		return Refuse(wire.StatusTooLarge, "the body is %s long: use at most %s.", InBytes(len(m.Body)), InBytes(d.MaxBody))
+		return Refuse(wire.StatusTooLarge, "the body is %s long: use at most %s.", InBytes(len(m.Body)),
+			InBytes(d.MaxBody))
 	case !hasBody && len(m.Body) > 0:
-		return Refuse(wire.StatusBadRequest, "a %s takes no body, and this one has %s: send it without one.", what, InBytes(len(m.Body)))
+		return badRequest("a %s takes no body, and this one has %s: send it without one.", what, InBytes(len(m.Body)))
 	case !hasBody:
 		return nil
 	}
 	if err := Check(m.Body, d.MaxLevels); err != nil {
-		return Refuse(wire.StatusBadRequest, "%v", err)
+		return badRequest("%v", err)
 	}
 	if m.Kind == Configure && m.Collection == wire.CollectionsRule {
 		return m.readRule()
@@ -322,10 +329,12 @@ func (d Decoder) content(m *Message) *Refusal {
 		return nil // touches and patches can have left both in the version that is brought over
 	}
 	if m.Clock.NotAfter != nil && m.TTL <= 0 { // Inherit too if it is not valid
-		return Refuse(wire.StatusBadRequest, "header %s limits a ttl, and that of the body is %s: give it one of 1 to %d s, or use %s.", wire.HeaderNotAfter, cmp.Or(show(ttl), "absent"), ttlrules.MaxSeconds, wire.HeaderExpiresAt)
+		return badRequest("header %s limits a ttl, and that of the body is %s: give it one of 1 to %d s, or use %s.",
+			wire.HeaderNotAfter, cmp.Or(show(ttl), "absent"), ttlrules.MaxSeconds, wire.HeaderExpiresAt)
 	}
 	if m.Clock.ExpiresAt != nil && (m.TTL != ttlrules.Inherit || m.TTLErr != nil) {
-		return Refuse(wire.StatusBadRequest, "the body has ttl %s, and header %s is there too: send one of them.", show(ttl), wire.HeaderExpiresAt)
+		return badRequest("the body has ttl %s, and header %s is there too: send one of them.", show(ttl),
+			wire.HeaderExpiresAt)
 	}
 	return nil
 }
@@ -334,13 +343,15 @@ func (d Decoder) content(m *Message) *Refusal {
 func otherID(raw []byte, want string) *Refusal {
 	var s *string
 	if err := json.Unmarshal(raw, &s); err != nil || s == nil {
-		return Refuse(wire.StatusBadRequest, "the body's id is %s, which is not a string: use %s, as in the subject, or leave it out of the body.", show(raw), wire.Quote(want))
+		return badRequest("the body's id is %s, which is not a string: use %s, as in the subject, or leave it out "+
+			"of the body.", show(raw), wire.Quote(want))
 	}
 	if *s == want {
 		return nil
 	}
 	got, want := apart(*s, want)
-	return Refuse(wire.StatusBadRequest, "the body's id is %s, and the subject's is %s: use the same id, or leave it out of the body.", got, want)
+	return badRequest("the body's id is %s, and the subject's is %s: use the same id, or leave it out of the body.",
+		got, want)
 }
 
 // readConfig reads the body of a configuration.
@@ -350,13 +361,14 @@ func (m *Message) readConfig() *Refusal {
 		case "defaultTtl":
 			var err error
 			if m.Config.TTL, err = ttlrules.ParseDefault(value); err != nil {
-				return Refuse(wire.StatusBadRequest, "%v", err)
+				return badRequest("%v", err)
 			}
 		case "indexingMode":
 			var mode wire.Indexing
 			err := json.Unmarshal(value, &mode)
 			if err != nil || mode != wire.Consistent && mode != wire.Lazy && mode != wire.NoIndex {
-				return Refuse(wire.StatusBadRequest, "indexingMode %s is not valid: use %q, %q or %q.", show(value), wire.Consistent, wire.Lazy, wire.NoIndex)
+				return badRequest("indexingMode %s is not valid: use %q, %q or %q.", show(value), wire.Consistent,
+					wire.Lazy, wire.NoIndex)
 			}
 			m.Config.NoIndex, m.Config.Lazy = mode == wire.NoIndex, mode == wire.Lazy
 		default:
@@ -366,7 +378,57 @@ func (m *Message) readConfig() *Refusal {
 		}
 	}
 	if m.Config.NoIndex && m.Config.TTL != ttlrules.Off {
-		return Refuse(wire.StatusBadRequest, "indexingMode %q and a defaultTtl exclude each other, because documents expire by the index: set one of them only.", wire.NoIndex)
+		return badRequest("indexingMode %q and a defaultTtl exclude each other, because documents expire by the "+
+			"index: set one of them only.", wire.NoIndex)
 	}
 	return m.Config.checkLimits()
+}
+
+// inboxes are the allowed beginnings of the subject to which the outcome of a message goes.
+// Those of a configuration are the same in all shards.
+func (d Decoder) inboxes(m *Message, s wire.LogSubject) []string {
+	rules, seq := d.Replies, m.Seq
+	if m.Source > 0 {
+		rules, seq = d.ConfigReplies(), m.Source
+	} else if d.RepliesAt != nil {
+		rules = d.RepliesAt(m.Seq)
+	}
+	all := []string{wire.ReplyPrefix}
+	for i := len(rules) - 1; i >= 0; i-- {
+		if rules[i].From <= seq {
+			for _, prefix := range rules[i].Prefixes {
+				all = append(all, prefix+".")
+			}
+			break
+		}
+	}
+	return all
+}
+
+// isInbox reports whether a subject is one to which outcomes may go.
+func isInbox(subject string, inboxes []string) bool {
+	const longest = 1024
+	if len(subject) > longest || !isGraphic(subject) {
+		return false
+	}
+	for _, inbox := range inboxes {
+		rest, ok := strings.CutPrefix(subject, inbox)
+		for token := range strings.SplitSeq(rest, ".") {
+			ok = ok && token != "" && token != "*" && token != ">"
+		}
+		if ok {
+			return true
+		}
+	}
+	return false
+}
+
+// isGraphic reports whether s has only the visible characters of ASCII.
+func isGraphic(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return s != ""
 }

@@ -104,8 +104,9 @@ func (s *Slot) leftOut(m *Message, config store.Config) string {
 	}
 	for i, values := range written {
 		if len(values) == 1 && values[0].Kind == entries.LeftOut {
-			return fmt.Sprintf("no query by %s finds this document: what it has there is not indexed. Use a string of up to %d bytes, "+
-				"a number, true, false, null, or an array of up to %d of these.", wire.Quote(config.Indexes[i].Pointer), entries.MaxValue, entries.MaxElements)
+			return fmt.Sprintf("no query by %s finds this document: what it has there is not indexed. Use a string "+
+				"of up to %d bytes, a number, true, false, null, or an array of up to %d of these.",
+				wire.Quote(config.Indexes[i].Pointer), entries.MaxValue, entries.MaxElements)
 		}
 	}
 	return ""

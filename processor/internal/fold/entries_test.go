@@ -116,7 +116,8 @@ func (x *indexed) drawHeader() map[string][]string {
 	at := func(ms int64) []string { return []string{wire.Time(x.now + ms).String()} }
 	switch rapid.IntRange(0, 4).Draw(x.t, "clock") {
 	case 0:
-		return map[string][]string{wire.HeaderExpiresAt: at(rapid.SampledFrom([]int64{1, 500, 9000}).Draw(x.t, "expires"))}
+		return map[string][]string{wire.HeaderExpiresAt: at(rapid.SampledFrom([]int64{1, 500, 9000}).Draw(x.t,
+			"expires"))}
 	case 1:
 		return map[string][]string{wire.HeaderClock: at(-rapid.SampledFrom([]int64{1, 100, 700}).Draw(x.t, "begins"))}
 	}
@@ -125,7 +126,8 @@ func (x *indexed) drawHeader() map[string][]string {
 
 // drawBody draws a document with values at /a and /b.
 func drawBody(t *rapid.T) string {
-	value := rapid.SampledFrom([]string{`1`, `"x"`, `"y"`, `null`, `true`, `{}`, `[]`, `[1,"x",1]`, `["y",2,null]`, `[[1]]`, `1.0`, `-0`})
+	value := rapid.SampledFrom([]string{`1`, `"x"`, `"y"`, `null`, `true`, `{}`, `[]`, `[1,"x",1]`, `["y",2,null]`,
+		`[[1]]`, `1.0`, `-0`})
 	ttl := rapid.SampledFrom([]string{"", `,"ttl":1`, `,"ttl":-1`, `,"ttl":5`}).Draw(t, "ttl")
 	return fmt.Sprintf(`{"a":%s,"b":{"c":%s}%s}`, value.Draw(t, "a"), value.Draw(t, "b"), ttl)
 }
@@ -140,7 +142,8 @@ func (x *indexed) write() {
 		if op.HasBody() {
 			body = drawBody(x.t)
 		}
-		messages = append(messages, x.message(wire.DefaultPrefix.Write(op, "c", rapid.SampledFrom([]string{"1", "2", "3", "é"}).Draw(x.t, "id")), body, x.drawHeader()))
+		messages = append(messages, x.message(wire.DefaultPrefix.Write(op, "c", rapid.SampledFrom([]string{"1", "2",
+			"3", "é"}).Draw(x.t, "id")), body, x.drawHeader()))
 	}
 	d := New(testLimits, x.collections, x.now)
 	read := func(slots []*Slot, whole map[Key]bool) {
@@ -173,7 +176,8 @@ func (x *indexed) reap() {
 	for _, id := range slices.Sorted(maps.Keys(x.docs)) {
 		doc := x.docs[id]
 		if e, ok := x.collections.Config("c").History.ExpiredAt(doc.Header.Clock()); ok && e.At <= x.now {
-			due = append(due, &DueDocument{Key: Key{"c", id}, Header: doc.Header, Body: []byte(doc.Body), Expiry: e, Published: rapid.Bool().Draw(x.t, "published")})
+			due = append(due, &DueDocument{Key: Key{"c", id}, Header: doc.Header, Body: []byte(doc.Body), Expiry: e,
+				Published: rapid.Bool().Draw(x.t, "published")})
 		}
 	}
 	var queue DueQueue
@@ -186,7 +190,8 @@ func (x *indexed) reap() {
 		}
 	}
 	if len(d.Outputs) != len(due)-published || d.Expired != len(due) {
-		x.t.Fatalf("%d documents are due, %d were published, and there are %d outputs", len(due), published, len(d.Outputs))
+		x.t.Fatalf("%d documents are due, %d were published, and there are %d outputs", len(due), published,
+			len(d.Outputs))
 	}
 	x.commit(nil, d.Changes(due))
 }
@@ -198,7 +203,8 @@ func (x *indexed) configure() {
 		x.commit(x.collections.Drop("c", x.seq, x.now, false))
 		return
 	}
-	pointers := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{`"/a"`, `"/b/c"`, `"/a/0"`}), 0, 3, rapid.ID).Draw(x.t, "pointers")
+	pointers := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{`"/a"`, `"/b/c"`, `"/a/0"`}), 0, 3,
+		rapid.ID).Draw(x.t, "pointers")
 	m := x.message(wire.DefaultPrefix.Config("c"), fmt.Sprintf(`{"defaultTtl":5,"maxLife":%s,"indexes":[%s]}`,
 		rapid.SampledFrom([]string{"null", "9"}).Draw(x.t, "maxLife"), strings.Join(pointers, ",")), nil)
 	if m.Rejected != nil {
@@ -248,13 +254,14 @@ func (x *indexed) pass() {
 }
 
 // TestEntriesFollowFromTheDocuments: whatever happens to documents and to the configuration, an index that is not being
-// made has exactly the entries of the documents, and one that is being made no other (X1, X2). Making comes to an end.
+// made has exactly the entries of the documents, and one that is being made no other. Making comes to an end.
 //
 // Goes red if a write is applied without the stored body, if a touch does not add the entries of a document that it
 // moves past the place of a making, or if a removal leaves an entry.
 func TestEntriesFollowFromTheDocuments(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		x := &indexed{t: t, collections: NewCollections(nil, nil), docs: map[string]store.Stored{}, entries: map[int]map[string]bool{}, seq: 1, now: 1000}
+		x := &indexed{t: t, collections: NewCollections(nil, nil), docs: map[string]store.Stored{},
+			entries: map[int]map[string]bool{}, seq: 1, now: 1000}
 		x.collections.LacksBeginning()
 		t.Repeat(map[string]func(*rapid.T){
 			"write":     func(*rapid.T) { x.write() },
@@ -295,7 +302,8 @@ func (x *indexed) takeOver() {
 // TestATouchWhileIndexesAreMade: a touch may move a document behind the place up to which documents were passed: one
 // whose limit goes with maxLife comes to the index of those that inherit. It gets its entries with the touch.
 func TestATouchWhileIndexesAreMade(t *testing.T) {
-	s := NewCollections(map[string]store.Config{"c": store.Config{History: ttlrules.History{}.With(0, 1, 60), Etag: 1}.WithIndexes([]string{"/a"})}, []string{"c"})
+	s := NewCollections(map[string]store.Config{"c": store.Config{History: ttlrules.History{}.With(0, 1, 60),
+		Etag: 1}.WithIndexes([]string{"/a"})}, []string{"c"})
 	s.ResumeMaking(map[string]store.Making{"c": {Slots: []int{0}, Index: ttlrules.ByOwn}})
 	m := decoder.Decode(wire.DefaultPrefix.Write(wire.Touch, "c", "x"), nil, nil, Position{Seq: 9, Time: 2000})
 	d := New(testLimits, s, 1000)
@@ -303,11 +311,13 @@ func TestATouchWhileIndexesAreMade(t *testing.T) {
 	if len(slots) != 1 || !whole[slots[0].Key] {
 		t.Fatal("the document is not read whole")
 	}
-	slots[0].SetStored(&store.Header{Ts: 1000, Etag: 1, TTL: 60, ByDefault: true, Limit: 90_000, Created: 1000}, []byte(`{"a":1}`))
+	slots[0].SetStored(&store.Header{Ts: 1000, Etag: 1, TTL: 60, ByDefault: true, Limit: 90_000, Created: 1000},
+		[]byte(`{"a":1}`))
 	if !d.Apply(m) {
 		t.Fatal("the touch has to wait")
 	}
-	want := []store.IndexChanges{{Slot: 0, Add: []string{entries.Member(entries.Value{Kind: entries.Number, Number: 1}, "x")}}}
+	want := []store.IndexChanges{{Slot: 0, Add: []string{entries.Member(entries.Value{Kind: entries.Number, Number: 1},
+		"x")}}}
 	changes := d.Changes(nil)
 	if diff := cmp.Diff(want, changes[0].Indexes); diff != "" {
 		t.Errorf("the touch changes the entries:\n%s", diff)
@@ -334,7 +344,8 @@ func TestG9_EntriesOfAStepAreBounded(t *testing.T) {
 			id := fmt.Sprint(n)
 			s := d.Slot(Key{Collection: "c", ID: id})
 			s.SetStored(&store.Header{Ts: 1000, Etag: 1}, []byte(`{"a":[100,200]}`))
-			if n++; !d.Apply(decoder.Decode(wire.DefaultPrefix.Write(op, "c", id), nil, []byte(body), Position{Seq: uint64(n), Time: 2000})) || n > 1000 {
+			if n++; !d.Apply(decoder.Decode(wire.DefaultPrefix.Write(op, "c", id), nil, []byte(body),
+				Position{Seq: uint64(n), Time: 2000})) || n > 1000 {
 				t.Fatalf("%s: %d messages", op, n)
 			}
 		}

@@ -15,7 +15,8 @@ import (
 func configured(t *testing.T, c store.Config, at int64, bodies ...string) store.Config {
 	t.Helper()
 	for i, body := range bodies {
-		m := decoder.Decode("lapse.config.c", nil, []byte(body), Position{Seq: uint64(at) + uint64(i), Time: at, Stamp: at * 1e6})
+		m := decoder.Decode("lapse.config.c", nil, []byte(body), Position{Seq: uint64(at) + uint64(i), Time: at,
+			Stamp: at * 1e6})
 		next, r := Configured(c, m, at, oneConfig(c))
 		if m.Rejected != nil || r != nil {
 			t.Fatalf("%s: %v %v", body, m.Rejected, r)
@@ -30,9 +31,11 @@ func configured(t *testing.T, c store.Config, at int64, bodies ...string) store.
 }
 
 // applied is the version after messages to one document, each op@instant, with headers and a body.
-func applied(t *testing.T, config store.Config, live *Version, op wire.Op, at int64, header nats.Header, body string) (*Version, *Decision) {
+func applied(t *testing.T, config store.Config, live *Version, op wire.Op, at int64, header nats.Header,
+	body string) (*Version, *Decision) {
 	t.Helper()
-	m := decoder.Decode("lapse.write."+string(op)+".c.x", header, []byte(body), Position{Seq: uint64(at), Time: at, Stamp: at * 1e6})
+	m := decoder.Decode("lapse.write."+string(op)+".c.x", header, []byte(body), Position{Seq: uint64(at), Time: at,
+		Stamp: at * 1e6})
 	d := New(testLimits, oneConfig(config), 0)
 	s := d.Slot(Key{Collection: "c", ID: "x"})
 	if live != nil {
@@ -50,10 +53,11 @@ func applied(t *testing.T, config store.Config, live *Version, op wire.Op, at in
 	return s.Now, d
 }
 
-// TestG5_MaxLife: whatever renews a document, it expires at the latest maxLife after it was created. A document that was
-// written once expires by the cut, so a changed maxLife counts for it at once.
+// TestG5_MaxLife: whatever renews a document, it expires at the latest maxLife after it was created. A document that
+// was written once expires by the cut, so a changed maxLife counts for it at once.
 //
-// It fails if any kind of write, or a read, lets a version live longer, or if a put over a live document creates it anew.
+// It fails if any kind of write, or a read, lets a version live longer, or if a put over a live document creates it
+// anew.
 func TestG5_MaxLife(t *testing.T) {
 	until := func(at int64) nats.Header { return nats.Header{wire.HeaderExpiresAt: {wire.Time(at).String()}} }
 	slide := func(etag int64) nats.Header {
@@ -79,31 +83,46 @@ func TestG5_MaxLife(t *testing.T) {
 		writes []write
 	}{
 		"inherits": {`{"defaultTtl":60,"maxLife":100}`, []write{
-			{wire.Upsert, created, nil, `{}`, 70_000}, {wire.Upsert, 40_000, nil, `{}`, 100_000}, {wire.Upsert, 80_000, nil, `{}`, end},
-			{wire.Touch, 90_000, nil, ``, end}, {wire.Patch, 95_000, nil, `{"a":1}`, end}, {wire.Replace, 96_000, keep, `{}`, end}}},
-		"a default that is longer": {`{"defaultTtl":1000,"maxLife":100}`, []write{{wire.Upsert, created, nil, `{}`, end}, {wire.Touch, 20_000, nil, ``, end}}},
-		"without a default":        {`{"defaultTtl":-1,"maxLife":100}`, []write{{wire.Upsert, created, nil, `{}`, end}, {wire.Upsert, 50_000, nil, `{}`, end}}},
-		"never":                    {`{"defaultTtl":60,"maxLife":100}`, []write{{wire.Upsert, created, nil, `{"ttl":-1}`, end}, {wire.Touch, 50_000, nil, ``, end}}},
+			{wire.Upsert, created, nil, `{}`, 70_000}, {wire.Upsert, 40_000, nil, `{}`, 100_000}, {wire.Upsert, 80_000,
+				nil, `{}`, end},
+			{wire.Touch, 90_000, nil, ``, end}, {wire.Patch, 95_000, nil, `{"a":1}`, end}, {wire.Replace, 96_000, keep,
+				`{}`, end}}},
+		"a default that is longer": {`{"defaultTtl":1000,"maxLife":100}`, []write{{wire.Upsert, created, nil, `{}`,
+			end}, {wire.Touch, 20_000, nil, ``, end}}},
+		"without a default": {`{"defaultTtl":-1,"maxLife":100}`, []write{{wire.Upsert, created, nil, `{}`, end},
+			{wire.Upsert, 50_000, nil, `{}`, end}}},
+		"never": {`{"defaultTtl":60,"maxLife":100}`, []write{{wire.Upsert, created, nil,
+			`{"ttl":-1}`, end}, {wire.Touch, 50_000, nil, ``, end}}},
 		"its own": {`{"defaultTtl":-1,"maxLife":100}`, []write{
-			{wire.Create, created, nil, `{"ttl":60}`, 70_000}, {wire.Touch, 60_000, nil, ``, end}, {wire.Patch, 70_000, nil, `{"ttl":10}`, 80_000},
+			{wire.Create, created, nil, `{"ttl":60}`, 70_000}, {wire.Touch, 60_000, nil, ``, end}, {wire.Patch, 70_000,
+				nil, `{"ttl":10}`, 80_000},
 			{wire.Patch, 75_000, nil, `{"ttl":null}`, end}, {wire.Upsert, 80_000, nil, `{"ttl":2000}`, end}}},
-		"too long":       {`{"defaultTtl":-1,"maxLife":100}`, []write{{wire.Upsert, created, nil, `{"ttl":2000}`, end}}},
-		"an instant":     {`{"defaultTtl":-1,"maxLife":100}`, []write{{wire.Upsert, created, until(500_000), `{}`, end}, {wire.Touch, 20_000, until(50_000), ``, 50_000}, {wire.Touch, 30_000, until(500_000), ``, end}}},
-		"a new life":     {`{"defaultTtl":60,"maxLife":100}`, []write{{wire.Upsert, created, nil, `{}`, 70_000}, {wire.Upsert, 70_000, nil, `{}`, 130_000}, {wire.Upsert, 120_000, nil, `{}`, 170_000}}},
-		"after a delete": {`{"defaultTtl":60,"maxLife":100}`, []write{{wire.Upsert, created, nil, `{}`, 70_000}, {wire.Delete, 60_000, nil, ``, 0}, {wire.Upsert, 65_000, nil, `{}`, 125_000}}},
+		"too long": {`{"defaultTtl":-1,"maxLife":100}`, []write{{wire.Upsert, created, nil, `{"ttl":2000}`,
+			end}}},
+		"an instant": {`{"defaultTtl":-1,"maxLife":100}`, []write{{wire.Upsert, created, until(500_000), `{}`, end},
+			{wire.Touch, 20_000, until(50_000), ``, 50_000}, {wire.Touch, 30_000, until(500_000), ``, end}}},
+		"a new life": {`{"defaultTtl":60,"maxLife":100}`, []write{{wire.Upsert, created, nil, `{}`, 70_000},
+			{wire.Upsert, 70_000, nil, `{}`, 130_000}, {wire.Upsert, 120_000, nil, `{}`, 170_000}}},
+		"after a delete": {`{"defaultTtl":60,"maxLife":100}`, []write{{wire.Upsert, created, nil, `{}`, 70_000},
+			{wire.Delete, 60_000, nil, ``, 0}, {wire.Upsert, 65_000, nil, `{}`, 125_000}}},
 		"slides": {`{"defaultTtl":60,"maxLife":100,"slideOnRead":0.01}`, []write{
-			{wire.Upsert, created, nil, `{}`, 70_000}, {wire.Touch, 40_000, slide(created), ``, 100_000}, {wire.Touch, 80_000, slide(created), ``, end}, {wire.Touch, 90_000, slide(created), ``, end}}},
+			{wire.Upsert, created, nil, `{}`, 70_000}, {wire.Touch, 40_000, slide(created), ``, 100_000},
+			{wire.Touch, 80_000, slide(created), ``, end}, {wire.Touch, 90_000, slide(created), ``, end}}},
 		"created elsewhere": {`{"defaultTtl":60,"maxLife":100}`, []write{
 			{wire.Create, 80_000, from(70_000, created), `{}`, end}, {wire.Touch, 90_000, nil, ``, end}}},
 		"created elsewhere, written once": {`{"defaultTtl":60,"maxLife":100}`, []write{
-			{wire.Create, 60_000, from(created, 0), `{}`, 70_000}, {wire.Upsert, 61_000, from(created, 0), `{}`, 70_000}, {wire.Touch, 65_000, nil, ``, end}}},
-		"created elsewhere, never": {`{"defaultTtl":60,"maxLife":100}`, []write{{wire.Create, 60_000, from(created, 0), `{"ttl":-1}`, end}}},
+			{wire.Create, 60_000, from(created, 0), `{}`, 70_000}, {wire.Upsert, 61_000, from(created, 0), `{}`,
+				70_000}, {wire.Touch, 65_000, nil, ``, end}}},
+		"created elsewhere, never": {`{"defaultTtl":60,"maxLife":100}`, []write{{wire.Create, 60_000, from(created, 0),
+			`{"ttl":-1}`, end}}},
 		"not created later": {`{"defaultTtl":60,"maxLife":100}`, []write{
 			{wire.Create, created, nil, `{}`, 70_000}, {wire.Upsert, 60_000, from(55_000, 55_000), `{}`, end}}},
 		"not created later, renewed": {`{"defaultTtl":60,"maxLife":100}`, []write{
-			{wire.Create, 50_000, from(40_000, created), `{}`, 100_000}, {wire.Upsert, 60_000, from(55_000, 40_000), `{}`, end}}},
+			{wire.Create, 50_000, from(40_000, created), `{}`, 100_000}, {wire.Upsert, 60_000, from(55_000, 40_000),
+				`{}`, end}}},
 		"a limit of its own": {`{"defaultTtl":60,"maxLife":100}`, []write{
-			{wire.Upsert, created, nats.Header{wire.HeaderNotAfter: {wire.Time(90_000).String()}}, `{"ttl":60}`, 70_000}, {wire.Touch, 60_000, nil, ``, 90_000}, {wire.Upsert, 80_000, nil, `{"ttl":60}`, end}}},
+			{wire.Upsert, created, nats.Header{wire.HeaderNotAfter: {wire.Time(90_000).String()}}, `{"ttl":60}`,
+				70_000}, {wire.Touch, 60_000, nil, ``, 90_000}, {wire.Upsert, 80_000, nil, `{"ttl":60}`, end}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := configured(t, store.Config{}, 1, c.config)
@@ -146,7 +165,8 @@ func TestG6_AChangedMaxLife(t *testing.T) {
 	if x, ok := shorter.History.ExpiredAt(late.Header.Clock()); !ok || x.At != 300_000 {
 		t.Errorf("a document that is over its limit expires at %+v", x)
 	}
-	if off := configured(t, shorter, 50_000, `{"defaultTtl":null}`); off.History.Current() != ttlrules.Off || off.MaxLife != 0 {
+	if off := configured(t, shorter, 50_000, `{"defaultTtl":null}`); off.History.Current() != ttlrules.Off ||
+		off.MaxLife != 0 {
 		t.Errorf("off is %+v", off)
 	}
 }
@@ -157,10 +177,12 @@ func TestG6_AChangedMaxLife(t *testing.T) {
 // It fails if a slide changes the etag, _ts or the traceparent, or if it writes what moves nothing.
 func TestSlideKeepsTheVersion(t *testing.T) {
 	config := configured(t, store.Config{}, 1, `{"defaultTtl":60,"slideOnRead":true,"changes":true}`)
-	first, _ := applied(t, config, nil, wire.Upsert, 10_000, nats.Header{wire.HeaderTrace: {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}, `{}`)
+	first, _ := applied(t, config, nil, wire.Upsert, 10_000,
+		nats.Header{wire.HeaderTrace: {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}, `{}`)
 	live := first
 	for _, at := range []int64{10_000, 30_000, 60_000, 61_000} {
-		next, d := applied(t, config, live, wire.Touch, at, nats.Header{wire.HeaderSlide: {"true"}, wire.HeaderIfMatch: {"10000"}}, ``)
+		next, d := applied(t, config, live, wire.Touch, at, nats.Header{wire.HeaderSlide: {"true"},
+			wire.HeaderIfMatch: {"10000"}}, ``)
 		want := first.Header
 		if want.Kept = at; at == want.Ts {
 			want.Kept = 0
@@ -173,7 +195,8 @@ func TestSlideKeepsTheVersion(t *testing.T) {
 		}
 		live = next
 	}
-	if next, d := applied(t, config, live, wire.Replace, 62_000, nats.Header{wire.HeaderIfMatch: {"10000"}}, `{"b":1}`); len(d.Rejections) > 0 || next.Header.Etag != 62_000 {
+	if next, d := applied(t, config, live, wire.Replace, 62_000, nats.Header{wire.HeaderIfMatch: {"10000"}},
+		`{"b":1}`); len(d.Rejections) > 0 || next.Header.Etag != 62_000 {
 		t.Errorf("a write with the etag that was read: %v", d.Rejections)
 	}
 }

@@ -59,7 +59,8 @@ func (p *parser) object(i int, along *object) (*object, int) {
 		}
 		end := skipString(p.b, i)
 		m := member{quoted: p.text[i:end]}
-		if strings.IndexByte(m.quoted, '\\') >= 0 || strings.IndexByte(m.quoted, "\u2028"[0]) >= 0 { // quote escapes U+2028
+		// quote escapes U+2028
+		if strings.IndexByte(m.quoted, '\\') >= 0 || strings.IndexByte(m.quoted, "\u2028"[0]) >= 0 {
 			m.quoted = string(quote(m.name()))
 		}
 		begin := skipSpace(p.b, skipSpace(p.b, end)+1)

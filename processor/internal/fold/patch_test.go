@@ -83,7 +83,8 @@ func TestMergeBytes(t *testing.T) {
 						value = object(levels-1).Draw(t, "object")
 					}
 				}
-				fmt.Fprintf(&b, `%s"%s"%s:%s%s`, space.Draw(t, "space"), rapid.SampledFrom(names).Draw(t, "name"), space.Draw(t, "space"), space.Draw(t, "space"), value)
+				fmt.Fprintf(&b, `%s"%s"%s:%s%s`, space.Draw(t, "space"), rapid.SampledFrom(names).Draw(t, "name"),
+					space.Draw(t, "space"), space.Draw(t, "space"), value)
 			}
 			return "{" + b.String() + space.Draw(t, "space") + "}"
 		})
@@ -105,7 +106,8 @@ func TestMergeBytes(t *testing.T) {
 			next := mergeSlowly(want, patch)
 			v.merge(p, false)
 			if got := v.append(nil); !bytes.Equal(got, next) || size != len(next) || v.size() != size {
-				t.Fatalf("%s merged into %q is %q, of %d bytes, in advance %d; want %q of %d bytes", patch, want, got, v.size(), size, next, len(next))
+				t.Fatalf("%s merged into %q is %q, of %d bytes, in advance %d; want %q of %d bytes", patch, want, got,
+					v.size(), size, next, len(next))
 			}
 			want = next
 		}
@@ -128,7 +130,8 @@ func BenchmarkMerge(b *testing.B) {
 		{"60,000 members", object(wide), `{"member-30000":{"n":1}}`},
 		{"1 KB", object(small), `{"member-3":1,"new":true}`},
 		{"90 levels", deep(`"` + strings.Repeat("x", 900<<10) + `"`), deep(`1`)},
-		{"90 levels on 90 wide ones", strings.Repeat(`{"b":1,"c":{"d":2},"a":`, 90) + `1` + strings.Repeat(`}`, 90), deep(`{"e":1}`)},
+		{"90 levels on 90 wide ones", strings.Repeat(`{"b":1,"c":{"d":2},"a":`, 90) + `1` + strings.Repeat(`}`, 90),
+			deep(`{"e":1}`)},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			b.SetBytes(int64(len(c.object)))

@@ -15,8 +15,10 @@ import (
 func TestFoldIsPure(t *testing.T) {
 	const module = "github.com/seed18712806/lapse/"
 	pure := map[string]bool{
-		"bytes": true, "cmp": true, "container/heap": true, "encoding/json": true, "errors": true, "fmt": true, "iter": true,
-		"maps": true, "math": true, "slices": true, "strconv": true, "strings": true, "unicode": true, "unicode/utf8": true,
+		"bytes": true, "cmp": true, "container/heap": true, "encoding/json": true, "errors": true, "fmt": true,
+		"iter": true,
+		"maps": true, "math": true, "slices": true, "strconv": true, "strings": true, "unicode": true,
+		"unicode/utf8":      true,
 		module + "ttlrules": true, module + "sink/wire": true, module + "sink/entries": true,
 		module + "sink/store": true, module + "sink/events": true, // what they store, as plain data
 	}

@@ -25,8 +25,7 @@ func Batch(pending []*Message) []*Message {
 	return pending[:n]
 }
 
-// Name makes slots for the documents that messages name, and returns them, with those that
-// the owner has to read whole.
+// Name makes slots for the documents that messages name, and returns them, with those that the owner has to read whole.
 func (d *Decision) Name(messages []*Message) (slots []*Slot, whole map[Key]bool) {
 	whole = make(map[Key]bool)
 	last := d.last(messages)
@@ -39,11 +38,11 @@ func (d *Decision) Name(messages []*Message) (slots []*Slot, whole map[Key]bool)
 		for _, generation := range d.catalog.Generations(m.Collection) {
 			d.Slot(Key{Collection: generation, ID: m.ID})
 		}
-		// A document that is touched, and expires before the batch ends, is needed
-		// whole. No TTL is shorter than a second; an absolute deadline may be near, and a clock may have run out.
-		// So may a warning of it.
+		// A document that is touched, and expires before the batch ends, is needed whole. No TTL is shorter than a
+		// second; an absolute deadline may be near, and a clock may have run out. So may a warning of it.
 		config := d.catalog.Config(m.Collection)
-		near := last-messages[0].Time >= 1000 || m.Clock.ExpiresAt != nil || m.Clock.Begin != nil || len(config.Warnings) > 0
+		near := last-messages[0].Time >= 1000 || m.Clock.ExpiresAt != nil || m.Clock.Begin != nil ||
+			len(config.Warnings) > 0
 		if m.Op == wire.Patch || m.Op == wire.Touch && near || d.isIndexed(m, config) {
 			whole[key] = true
 		}
@@ -68,9 +67,8 @@ func (s *Slot) SetStored(h *store.Header, body []byte) {
 	s.was = s.Now
 }
 
-// FirstAhead is the index of the first message that finds a document expired whose
-// deadline is after the instant that readers are known to have reached; -1 if there is
-// none. Readers may still return that document.
+// FirstAhead is the index of the first message that finds a document expired whose deadline is after the instant that
+// readers are known to have reached; -1 if there is none. Readers may still return that document.
 func (d *Decision) FirstAhead(messages []*Message, reached int64) int {
 	for i, m := range messages {
 		s := d.docs[Key{Collection: m.Collection, ID: m.ID}]
@@ -103,7 +101,8 @@ func (d *Decision) Lacking(messages []*Message) (batch []*Message, slots []*Slot
 			return
 		}
 		clock := s.Stored.Clock()
-		if d.whole[key] || d.catalog.Config(key.Collection).History.Expired(clock, last) || len(d.catalog.Unwarned(key, clock, last)) > 0 {
+		if d.whole[key] || d.catalog.Config(key.Collection).History.Expired(clock, last) ||
+			len(d.catalog.Unwarned(key, clock, last)) > 0 {
 			whole[key] = true
 			slots = append(slots, s)
 		}

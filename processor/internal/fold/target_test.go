@@ -34,7 +34,8 @@ func TestG8_BadTargets(t *testing.T) {
 		{targeted(wire.Patch, `{}`, "a"), fmt.Sprintf(where, "patch")},
 		{targeted(wire.Touch, ``, "a"), fmt.Sprintf(where, "touch")},
 		{targeted(wire.Delete, ``, "a"), fmt.Sprintf(where, "delete")},
-		{decoder.Decode("lapse.config.c", nats.Header{wire.HeaderTarget: {"a"}}, []byte(`{}`), Position{Seq: 9, Time: 50_000}), fmt.Sprintf(where, "configuration")},
+		{decoder.Decode("lapse.config.c", nats.Header{wire.HeaderTarget: {"a"}}, []byte(`{}`), Position{Seq: 9,
+			Time: 50_000}), fmt.Sprintf(where, "configuration")},
 		{targeted(wire.Upsert, `{}`, "a", "b"), "header Lapse-Target is there 2 times"},
 		{targeted(wire.Upsert, `{}`, ""), "has an empty token: use 1 to 8 tokens of A-Z a-z 0-9 _ -, joined by dots"},
 		{targeted(wire.Create, `{}`, "mail.>"), `header Lapse-Target: target "mail.>" contains ">": use 1 to 8 tokens`},
@@ -55,7 +56,8 @@ func TestG8_BadTargets(t *testing.T) {
 func TestG3_TargetsOfAllOperations(t *testing.T) {
 	config := store.Config{History: ttlrules.History{}.With(1000, 1, 60).Settled()}
 	live := func() *Version {
-		return &Version{Header: store.Header{Ts: 40_000, Etag: 5, Absolute: 70_000, Target: "mail.send"}, Body: []byte(`{}`)}
+		return &Version{Header: store.Header{Ts: 40_000, Etag: 5, Absolute: 70_000, Target: "mail.send"},
+			Body: []byte(`{}`)}
 	}
 	for _, c := range []struct {
 		message *Message
@@ -83,11 +85,14 @@ func TestG3_TargetsOfAllOperations(t *testing.T) {
 
 // TestG3_ADueMessageIsTheEvent of a version with a target, and has the document whatever eventBody is.
 func TestG3_ADueMessageIsTheEvent(t *testing.T) {
-	bare := store.Config{History: ttlrules.History{}.With(1000, 1, 60).Settled(), Bodies: []store.BodyChange{{Since: 1000, Seq: 1}}}
+	bare := store.Config{History: ttlrules.History{}.With(1000, 1, 60).Settled(),
+		Bodies: []store.BodyChange{{Since: 1000, Seq: 1}}}
 	for _, config := range []store.Config{{History: bare.History}, bare} {
-		live := &Version{Header: store.Header{Ts: 40_000, Etag: 5, Absolute: 45_000, Target: "mail.send"}, Body: []byte(`{ "a": 1 }`)}
+		live := &Version{Header: store.Header{Ts: 40_000, Etag: 5, Absolute: 45_000, Target: "mail.send"},
+			Body: []byte(`{ "a": 1 }`)}
 		o, d := decideOne(t, config, live, targeted(wire.Touch, ``))
-		want := events.Due(testLimits.Log, "mail.send", wire.Event{ID: "x", Collection: "c", Document: live.Body, Etag: 5, ExpiredAt: 45_000}, "")
+		want := events.Due(testLimits.Log, "mail.send", wire.Event{ID: "x", Collection: "c", Document: live.Body,
+			Etag: 5, ExpiredAt: 45_000}, "")
 		if o.Status != 404 || d.Expired != 1 || !reflect.DeepEqual(d.Outputs[0], Output{Message: want, At: 45_000}) {
 			t.Errorf("%d, outputs %+v, want %+v", o.Status, d.Outputs[0], want)
 		}
@@ -102,7 +107,8 @@ func TestTargetWithoutADeadline(t *testing.T) {
 		body   string
 		says   string
 	}{
-		{none, `{}`, "this document never expires, so nothing is delivered to mail.send: give it a ttl, or a deadline in the header Lapse-Expires-At."},
+		{none, `{}`, "this document never expires, so nothing is delivered to mail.send: give it a ttl, or a " +
+			"deadline in the header Lapse-Expires-At."},
 		{none, `{"ttl":-1}`, "never expires"},
 		{none, `{"ttl":5}`, ""},
 	} {
@@ -113,7 +119,8 @@ func TestTargetWithoutADeadline(t *testing.T) {
 	}
 	for _, body := range []string{`{}`, `{"ttl":5}`} {
 		o, _ := decideOne(t, store.Config{}, nil, targeted(wire.Upsert, body, "mail.send"))
-		if o.Status != 409 || o.Reason != wire.ReasonUndeliverable || !strings.Contains(o.Error, "nothing can ever be delivered to mail.send: set its defaultTtl") {
+		if o.Status != 409 || o.Reason != wire.ReasonUndeliverable || !strings.Contains(o.Error,
+			"nothing can ever be delivered to mail.send: set its defaultTtl") {
 			t.Errorf("%s where TTL is off: %+v", body, o)
 		}
 	}
@@ -124,7 +131,8 @@ func TestALongTraceparentBesideATarget(t *testing.T) {
 	const begins = "-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	long := "cc" + begins + "-" + strings.Repeat("x", 200-56)
 	for _, c := range []struct{ trace, target, want string }{
-		{long, "", long}, {"00" + begins, "mail.send", "00" + begins}, {long, strings.Repeat("t", wire.MaxTarget), "00" + begins},
+		{long, "", long}, {"00" + begins, "mail.send", "00" + begins}, {long, strings.Repeat("t", wire.MaxTarget),
+			"00" + begins},
 	} {
 		m := targeted(wire.Upsert, `{}`)
 		m.Trace, m.Target = c.trace, c.target

@@ -11,18 +11,18 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-// Nothing is stored for a warning. The documents that are to be warned of lie in a slice of an index,
-// from where the last slice ended up to the log time, one slice for each index and each of the seconds
-// of warnBefore. The owner keeps in memory where the slices end:
+// mark is up to where warnings of an index are published. Nothing is stored for a warning: the documents that are to be
+// warned of lie in a slice of an index, from where the last slice ended up to the log time, one slice for each index
+// and each of the seconds of warnBefore. The owner keeps in memory where the slices end:
 //
-//   - W1: all warnings of versions in an index up to its mark are published. A takeover begins with the
+//   - marks: all warnings of versions in an index up to its mark are published. A takeover begins with the
 //     marks at the checkpoint, because a checkpoint is only stored when nothing up to it is to be warned
 //     of; what a former owner has published behind it is found in the stream, as all outputs are.
-//   - W2: a version that goes, by a write or because it expires, takes the warnings with it that are
+//   - gone: a version that goes, by a write or because it expires, takes the warnings with it that are
 //     not published yet and were due before: they come first.
-//   - W3: a configuration counts from its log time on. What the one before it asks for by then is
+//   - configured: a configuration counts from its log time on. What the one before it asks for by then is
 //     published first, and the marks begin anew there.
-//   - W4: a paused collection has no marks. A warning whose instant lies in a pause is not published.
+//   - paused: a paused collection has no marks. A warning whose instant lies in a pause is not published.
 type mark struct {
 	index  ttlrules.Index
 	band   int
@@ -54,10 +54,12 @@ func (c *Collection) warnBand(band int, at int64) {
 				continue
 			}
 			end := int64(band)*ttlrules.BandWidth + at - shift
-			c.marks = append(c.marks, mark{index: index, band: band, before: w.Before, since: w.Since, end: store.AfterAll(end), next: end})
+			c.marks = append(c.marks, mark{index: index, band: band, before: w.Before, since: w.Since,
+				end: store.AfterAll(end), next: end})
 		}
 	}
-	slices.SortStableFunc(c.marks, func(a, b mark) int { return cmp.Compare(b.before, a.before) }) // the earliest warning first
+	// the earliest warning first
+	slices.SortStableFunc(c.marks, func(a, b mark) int { return cmp.Compare(b.before, a.before) })
 }
 
 // shift is the distance from a score to the instant of the warning; ok is false if there is none.
@@ -97,8 +99,7 @@ func (c *Collection) nextWarning() int64 {
 	return at
 }
 
-// FirstWarning is the first instant at which a document may have to be warned of; math.MaxInt64 if none
-// will.
+// FirstWarning is the first instant at which a document may have to be warned of; math.MaxInt64 if none will.
 func (s *Collections) FirstWarning() int64 { return s.byWarning.first() }
 
 // MayWarn reports whether a document of a collection may have to be warned of by an instant.
@@ -159,8 +160,7 @@ func (m mark) of(c *Collection, clock ttlrules.Clock) (Warning, bool) {
 	return Warning{Before: m.before, At: at, Expiry: x}, ok
 }
 
-// Unwarned are the warnings of a version that are due by an instant and not published, the earliest
-// first.
+// Unwarned are the warnings of a version that are due by an instant and not published, the earliest first.
 func (s *Collections) Unwarned(key Key, clock ttlrules.Clock, by int64) (all []Warning) {
 	c := s.all[key.Collection]
 	if c == nil {
@@ -185,8 +185,7 @@ func (d *Decision) leaves(key Key, v *Version, at int64) {
 	}
 }
 
-// warn adds a warning of a version, without the document where the configuration at the instant of the
-// warning says so.
+// warn adds a warning of a version, without the document where the configuration at the instant of the warning says so.
 func (d *Decision) warn(key Key, v *Version, w Warning) {
 	d.Warned++
 	document, omitted := d.document(key, v, ttlrules.Expiry{At: w.At})

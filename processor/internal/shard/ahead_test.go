@@ -37,17 +37,19 @@ func newReaping(t *rapid.T, redis redistest.Server, prefix wire.Prefix, ahead bo
 	if err := s.Take(context.Background(), store.State{}, "x-0", 0); err != nil {
 		t.Fatal(err)
 	}
-	p := New(Parts{Store: s, Status: NewStatus(health.New(slog.New(slog.DiscardHandler))), Shards: 1, Pace: NewPace(nil)})
+	p := New(Parts{Store: s, Status: NewStatus(health.New(slog.New(slog.DiscardHandler))), Shards: 1,
+		Pace: NewPace(nil)})
 	p.progress.Claim("x")
 	p.progress.Resume(store.State{}, p.progress.Claimed(), 0)
 	p.announcer.Begin(Checkpoint{}, 0, events.Place{})
 	p.collections = fold.NewCollections(nil, nil)
-	return &reaping{Owner: p, t: t, ahead: ahead, stored: map[fold.Key]*store.Header{}, ended: map[uint64]int{}, order: map[string][]int64{}}
+	return &reaping{Owner: p, t: t, ahead: ahead, stored: map[fold.Key]*store.Header{}, ended: map[uint64]int{},
+		order: map[string][]int64{}}
 }
 
 // commit commits changes at a log time.
 func (r *reaping) commit(now int64, configs []store.ConfigChange, changes []store.CollectionChanges) {
-	to := fold.Position{Seq: r.progress.Offset() + 1, Time: now}
+	to := fold.Position{Seq: r.progress.Offset + 1, Time: now}
 	pr := r.progress.Next(to, "")
 	if err := r.Store.Commit(context.Background(), pr, configs, changes); err != nil {
 		r.t.Fatal(err)
@@ -63,13 +65,14 @@ func (r *reaping) commit(now int64, configs []store.ConfigChange, changes []stor
 // anything was due.
 func (r *reaping) step(now int64, writes map[fold.Key]*store.Header) bool {
 	ctx := context.Background()
-	if err := r.lookUp(ctx, r.progress.Offset(), now, ReapChunk, reapBytes); err != nil {
+	if err := r.lookUp(ctx, r.progress.Offset, now, ReapChunk, reapBytes); err != nil {
 		r.t.Fatal(err)
 	}
 	due := slices.DeleteFunc(r.due.Due(now), func(d *fold.DueDocument) bool { return writes[d.Key] != nil })
 	if r.ahead {
 		before := r.due.Len()
-		if err := r.lookAhead(ctx, &work{due: due, to: fold.Position{Seq: r.progress.Offset() + 1, Time: now}}); err != nil {
+		if err := r.lookAhead(ctx, &work{due: due, to: fold.Position{Seq: r.progress.Offset + 1,
+			Time: now}}); err != nil {
 			r.t.Fatal(err)
 		}
 		if r.due.Len() > before {
@@ -220,7 +223,8 @@ func TestG3_LookedUpAheadOrOneAtATime(t *testing.T) {
 			}
 		}
 		if !maps.Equal(both[0].ended, both[1].ended) {
-			t.Fatalf("looking ahead %d versions were reaped, and with one look-up at a time %d", len(both[0].ended), len(both[1].ended))
+			t.Fatalf("looking ahead %d versions were reaped, and with one look-up at a time %d", len(both[0].ended),
+				len(both[1].ended))
 		}
 		ahead += both[0].found
 	})
@@ -273,7 +277,7 @@ func TestG3_AFailureWaitsForThePublicationBesideIt(t *testing.T) {
 			r.handOut()
 			r.failing(tt.at, tt.after)
 			_, err := r.runOnce(t.Context())
-			if n := value(t, r.Channel.Emitted); !errors.Is(err, errFault) || n != float64(tt.published) {
+			if n := value(t, r.Metrics.Emitted); !errors.Is(err, errFault) || n != float64(tt.published) {
 				t.Errorf("it has ended with %v, and knows of %v events", err, n)
 			}
 			r.recover(err)
@@ -325,7 +329,8 @@ func TestG3_CommitsBesideThePublication(t *testing.T) {
 				return
 			}
 			flow := slices.DeleteFunc(r.passed, func(what string) bool {
-				return !slices.Contains([]string{"due", "commit", string(crash.BeforePublish), string(crash.AfterPublish)}, what)
+				return !slices.Contains([]string{"due", "commit", string(crash.BeforePublish),
+					string(crash.AfterPublish)}, what)
 			})
 			want := []string{"due",
 				string(crash.BeforePublish), "due", string(crash.AfterPublish),

@@ -31,7 +31,8 @@ func (p *Owner) BeginAnew(ctx context.Context, accepted Accepted) (done []string
 			return done, nil, p.failed(err)
 		}
 		r := v.Refusal
-		if r == nil || given[r.Accept] || !slices.Contains(accepted.Losses, r.Accept) || r.Removes && !accepted.RedisIsSaved {
+		if r == nil || given[r.Accept] || !slices.Contains(accepted.Losses, r.Accept) ||
+			r.Removes && !accepted.RedisIsSaved {
 			return done, r, nil
 		}
 		given[r.Accept] = true
@@ -64,7 +65,7 @@ func (p *Owner) giveUp(ctx context.Context, v *verdict) (did string, err error) 
 func (p *Owner) giveUpEvents(ctx context.Context, v *verdict) error {
 	f := v.facts
 	f.Given = v.Gone
-	without, err := p.examiner().Examine(ctx, f)
+	without, err := examiner{&p.Parts}.Examine(ctx, f)
 	if err != nil {
 		return err
 	}
@@ -81,7 +82,7 @@ func (p *Owner) giveUpEvents(ctx context.Context, v *verdict) error {
 		return err
 	}
 	fence := p.announcer.FencePlace()
-	again, err := p.examiner().Again(ctx, without, fence.Seq)
+	again, err := examiner{&p.Parts}.Again(ctx, without, fence.Seq)
 	if err == nil {
 		err = again.changed(&without)
 	}

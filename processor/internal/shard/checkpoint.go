@@ -20,7 +20,8 @@ import (
 )
 
 // ProblemCheckpoints: checkpoints cannot be stored.
-var ProblemCheckpoints = health.Problem{Name: "checkpoints cannot be stored", Advice: "Look at the bucket of checkpoints. Events go on; a takeover takes longer."}
+var ProblemCheckpoints = health.Problem{Name: "checkpoints cannot be stored",
+	Advice: "Look at the bucket of checkpoints. Events go on; a takeover takes longer."}
 
 const checkpointEvery = time.Second
 
@@ -54,7 +55,8 @@ func (s *Checkpoints) parse(value []byte) (c Checkpoint, err error) {
 		return c, nil
 	}
 	bucket := s.log.Streams.Checkpoints.Bucket()
-	if err := wire.CheckStored(fmt.Sprintf("the checkpoint of shard %d in bucket %s", s.shard, bucket), value); err != nil {
+	if err := wire.CheckStored(fmt.Sprintf("the checkpoint of shard %d in bucket %s", s.shard, bucket),
+		value); err != nil {
 		return c, err
 	}
 	if err := json.Unmarshal(value, &c); err != nil {
@@ -64,14 +66,14 @@ func (s *Checkpoints) parse(value []byte) (c Checkpoint, err error) {
 		return Checkpoint{}, fmt.Errorf("the checkpoint of shard %d in bucket %s: %w", s.shard, bucket, err)
 	}
 	if !s.log.Is(c.Log, c.Seq) {
-		return Checkpoint{}, streams.Refuse(streams.ErrLogChanged, "remove the bucket and the stream of events to begin anew, or restore the log", "the checkpoint in bucket %s is of a log that was created at %s",
+		return Checkpoint{}, streams.Refuse(streams.ErrLogChanged, "remove the bucket and the stream of events to "+
+			"begin anew, or restore the log", "the checkpoint in bucket %s is of a log that was created at %s",
 			bucket, streams.FormatID(c.Log))
 	}
 	return c, nil
 }
 
-// Replace stores a checkpoint in place of the present one, unless another owner changes
-// that meanwhile.
+// Replace stores a checkpoint in place of the present one, unless another owner changes that meanwhile.
 func (s *Checkpoints) Replace(ctx context.Context, c Checkpoint) error {
 	_, revision, err := s.log.Value(ctx, CheckpointKey(s.shard))
 	if err == nil {

@@ -26,7 +26,7 @@ func TestG7_TheOriginStays(t *testing.T) {
 	if err := checkpoints.Replace(t.Context(), Checkpoint{Origin: 7, Seq: 7}); err != nil {
 		t.Fatal(err)
 	}
-	a := NewAnnouncer(r.Channel, 0, self{})
+	a := NewAnnouncer(&r.Parts, self{})
 	r.begin(a, Checkpoint{Origin: 7, Seq: 7}, 7)
 	c := NewCheckpointer(checkpoints, a, health.New(slog.New(slog.DiscardHandler)), nil)
 	for _, seq := range []uint64{8, 9} {
@@ -46,7 +46,8 @@ func TestG7_ADamagedCheckpointIsNoOtherLog(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	log, s := r.Log, r.Checkpoints
-	for value, want := range map[string]bool{`{"seq":`: false, `{"format":3,"stamp":"x"}`: false, `{"format":99}`: false, `{"log":"1"}`: false, `{"format":3,"log":"1"}`: true} {
+	for value, want := range map[string]bool{`{"seq":`: false, `{"format":3,"stamp":"x"}`: false,
+		`{"format":99}`: false, `{"log":"1"}`: false, `{"format":3,"log":"1"}`: true} {
 		if _, err := s.parse([]byte(value)); err == nil || errors.Is(err, streams.ErrLogChanged) != want {
 			t.Errorf("checkpoint %s: %v", value, err)
 		}
@@ -64,7 +65,7 @@ func TestG3_CheckpointsMoveOn(t *testing.T) {
 	if err := s.Replace(t.Context(), Checkpoint{}); err != nil {
 		t.Fatal(err)
 	}
-	a := NewAnnouncer(r.Channel, 0, self{})
+	a := NewAnnouncer(&r.Parts, self{})
 	r.begin(a, Checkpoint{}, 0)
 	c := NewCheckpointer(s, a, nil, nil)
 	for _, seq := range []uint64{5, 5, 9} {
@@ -105,7 +106,8 @@ func TestG12_NoCheckpointWithoutAnAnswer(t *testing.T) {
 		if err := s.Replace(tt.ctx, Checkpoint{Seq: 1}); err == nil {
 			t.Errorf("%s: it is replaced", tt.name)
 		}
-		if err := s.advance(tt.ctx, Checkpoint{Seq: 1}, func() bool { t.Error("it goes on"); return true }); err == nil {
+		if err := s.advance(tt.ctx, Checkpoint{Seq: 1},
+			func() bool { t.Error("it goes on"); return true }); err == nil {
 			t.Errorf("%s: it moves on", tt.name)
 		}
 	}
@@ -144,7 +146,8 @@ func TestG12_ACheckpointMovesOn(t *testing.T) {
 	if _, err := r.streams.Checkpoints.PutString(t.Context(), CheckpointKey(0), `{"format":3,"log":"1"}`); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.advance(t.Context(), Checkpoint{Seq: 9}, func() bool { return true }); !errors.Is(err, streams.ErrLogChanged) {
+	if err := s.advance(t.Context(), Checkpoint{Seq: 9}, func() bool { return true }); !errors.Is(err,
+		streams.ErrLogChanged) {
 		t.Errorf("one of another log: %v", err)
 	}
 }
@@ -157,7 +160,7 @@ func TestG11_ACheckpointThatCannotBeStored(t *testing.T) {
 	if err := r.Checkpoints.Replace(t.Context(), Checkpoint{}); err != nil {
 		t.Fatal(err)
 	}
-	a := NewAnnouncer(r.Channel, 0, self{})
+	a := NewAnnouncer(&r.Parts, self{})
 	var visited []crash.Point
 	var fails func(here crash.Point) bool
 	c := NewCheckpointer(r.Checkpoints, a, nil, func(here crash.Point) error {
@@ -185,7 +188,8 @@ func TestG11_ACheckpointThatCannotBeStored(t *testing.T) {
 		visited, fails = nil, func(here crash.Point) bool { return here == tt.fails }
 		err := c.RunOnce(t.Context())
 		stored, _ := r.Checkpoints.Load(t.Context())
-		if len(visited) != tt.visits || stored.Seq != tt.stored || tt.fails == "" && err != nil || tt.fails != "" && (!errors.Is(err, errFail) || err.Error() != "checkpoint of shard 0: fails") {
+		if len(visited) != tt.visits || stored.Seq != tt.stored || tt.fails == "" && err != nil ||
+			tt.fails != "" && (!errors.Is(err, errFail) || err.Error() != "checkpoint of shard 0: fails") {
 			t.Errorf("%s: %v, %+v, %v", tt.name, visited, stored, err)
 		}
 	}
@@ -210,7 +214,7 @@ func TestG11_ACheckpointThatCannotBeStored(t *testing.T) {
 // TestG11_WhyCheckpointsAreNotStored: health names it as long as it lasts.
 func TestG11_WhyCheckpointsAreNotStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := NewAnnouncer(nil, 0, self{})
+		a := NewAnnouncer(&Parts{}, self{})
 		a.settled.Store(&Checkpoint{Seq: 1})
 		board := health.New(slog.New(slog.DiscardHandler))
 		ctx, stop := context.WithCancel(t.Context())

@@ -57,7 +57,8 @@ func (g *ClockGuard) Wait(ctx context.Context, stamp time.Time) error {
 		if err == nil {
 			text = fmt.Sprintf("and %s ahead of Redis's", stamp.Sub(redis).Round(time.Millisecond))
 		}
-		g.health.Set(ProblemClock, fmt.Errorf("a message of the log is stamped %s, %s ahead of this machine's clock %s: it is not applied; set NATS's clock right, or raise --max-clock-lead",
+		g.health.Set(ProblemClock, fmt.Errorf("a message of the log is stamped %s, %s ahead of this machine's clock "+
+			"%s: it is not applied; set NATS's clock right, or raise --max-clock-lead",
 			stamp.UTC().Format(time.RFC3339Nano), ahead.Round(time.Millisecond), text))
 		if !backoff.Wait(ctx, retryAfter) {
 			return ctx.Err()
@@ -89,10 +90,9 @@ func (g *ClockGuard) Learn(ctx context.Context) error {
 // Now is this process's clock.
 func (g *ClockGuard) Now() time.Time { return g.clocks.Own() }
 
-// Shown compares NATS's clock with this process's, and with Redis's as it was learned last. at is
-// the time in an answer of the log's leader to a question that was asked when this process's
-// clock showed asked. Without messages nothing else shows that NATS's clock is behind: the owner
-// sends no tick, because nothing is due by log time.
+// Shown compares NATS's clock with this process's, and with Redis's as it was learned last. at is the time in an answer
+// of the log's leader to a question that was asked when this process's clock showed asked. Without messages nothing
+// else shows that NATS's clock is behind: the owner sends no tick, because nothing is due by log time.
 func (g *ClockGuard) Shown(asked, at time.Time) {
 	nats := lead(at, asked, g.clocks.Own())
 	g.nats.Store(int64(nats))
@@ -102,12 +102,12 @@ func (g *ClockGuard) Shown(asked, at time.Time) {
 		g.health.Set(ProblemClockBehind, nil)
 		return
 	}
-	g.health.Set(ProblemClockBehind, fmt.Errorf("NATS's clock shows %s, %s behind this machine's and %s behind Redis's, so events are late: set the clock of the log's leader right, or raise --max-clock-lead",
+	g.health.Set(ProblemClockBehind, fmt.Errorf("NATS's clock shows %s, %s behind this machine's and %s behind "+
+		"Redis's, so events are late: set the clock of the log's leader right, or raise --max-clock-lead",
 		at.UTC().Format(time.RFC3339), behind.Round(time.Second), behindRedis.Round(time.Second)))
 }
 
-// lead is how far another clock is ahead of this process's, which showed asked and answered around
-// the answer at.
+// lead is how far another clock is ahead of this process's, which showed asked and answered around the answer at.
 func lead(at, asked, answered time.Time) time.Duration {
 	return at.Sub(asked.Add(answered.Sub(asked) / 2))
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/seed18712806/lapse/processor/health"
 )
 
-// A stamp is accepted when one of the two clocks has come near it, and not a millisecond
+// TestClockLeadToTheMillisecond: a stamp is accepted when one of the two clocks has come near it, and not a millisecond
 // sooner.
 func TestClockLeadToTheMillisecond(t *testing.T) {
 	for _, tt := range []struct {
@@ -52,8 +52,8 @@ func TestClockLeadToTheMillisecond(t *testing.T) {
 	}
 }
 
-// The problem also ends if the reader stopped while a message was held up, and no message
-// comes any more.
+// TestClockProblemEndsWithoutAMessage: the problem also ends if the reader stopped while a message was held up, and no
+// message comes any more.
 func TestClockProblemEndsWithoutAMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		board := health.New(slog.New(slog.DiscardHandler))
@@ -72,8 +72,8 @@ func TestClockProblemEndsWithoutAMessage(t *testing.T) {
 	})
 }
 
-// A NATS whose clock is behind both other clocks by more than it may be is a problem, to the
-// millisecond, until it is not. However late the answer comes, it does not count as behind for that.
+// TestG11_ClockBehindToTheMillisecond: a NATS whose clock is behind both other clocks by more than it may be is a
+// problem, to the millisecond, until it is not. However late the answer comes, it does not count as behind for that.
 func TestG11_ClockBehindToTheMillisecond(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
@@ -92,7 +92,10 @@ func TestG11_ClockBehindToTheMillisecond(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			board := health.New(slog.New(slog.DiscardHandler))
 			own := func() time.Time { return time.Now().Add(tt.own) }
-			l := NewClockGuard(10*time.Second, Clocks{Own: own, Redis: func(context.Context) (time.Time, error) { return time.Now().Add(tt.redis), nil }}, board)
+			l := NewClockGuard(10*time.Second, Clocks{Own: own, Redis: func(context.Context) (time.Time,
+				error) {
+				return time.Now().Add(tt.redis), nil
+			}}, board)
 			if err := l.Learn(t.Context()); err != nil {
 				t.Fatal(err)
 			}

@@ -3,6 +3,7 @@ package shard
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -10,6 +11,8 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/trace"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // work is a decision that the owner is to finish.
@@ -39,8 +42,7 @@ func (w *work) isFull() bool { return len(w.due) >= ReapChunk }
 // it commits the step before, and looks up the documents of the next one.
 func (p *Owner) finish(ctx context.Context, w *work) (committed bool, err error) {
 	if len(w.decision.Outputs) > 0 && p.tenure.verified.Before(w.began) {
-		// These outputs follow from the messages alone: nothing has shown that this
-		// process is still the owner.
+		// These outputs follow from the messages alone: nothing has shown that this process is still the owner.
 		if err := p.verify(ctx, nil); err != nil {
 			return false, err
 		}
@@ -102,7 +104,7 @@ func (p *Owner) publish(ctx context.Context, w *work) (published func() error, e
 func (p *Owner) commitWork(ctx context.Context, w *work) (committed bool, err error) {
 	d, metrics := w.decision, p.Metrics
 	p.progress.Attempt("")
-	p.delivery = delivery{outcomes: d.Outcomes, open: true}
+	p.outcomes = d.Outcomes
 	if committed = w.commits || len(w.changes)+len(d.Outputs)+len(d.Outcomes) > 0; committed {
 		if err := p.commit(ctx, w.to, w.configs, w.changes); err != nil {
 			return false, err
@@ -115,7 +117,7 @@ func (p *Owner) commitWork(ctx context.Context, w *work) (committed bool, err er
 			return false, err
 		}
 	}
-	p.pending.Applied(len(w.messages))
+	p.applied(len(w.messages))
 	p.deliver()
 	p.traceWrites(w)
 	if !w.control || p.Shard == 0 { // all shards apply a configuration, and one counts it
@@ -130,20 +132,15 @@ func (p *Owner) commitWork(ctx context.Context, w *work) (committed bool, err er
 	return committed, nil
 }
 
-// delivery are the outcomes of the last step, until they are sent.
-type delivery struct {
-	outcomes []fold.Outcome
-	open     bool
-}
-
 // deliver sends the outcomes of the last step.
 func (p *Owner) deliver() {
-	p.Outcomes.Send(p.announcer.Checkpoint(), p.delivery.outcomes)
-	p.delivery = delivery{}
+	p.Outcomes.Send(p.announcer.checkpoint.Seq, p.outcomes)
+	p.outcomes = nil
 }
 
 // commit commits changes, after which the log is applied up to a position.
-func (p *Owner) commit(ctx context.Context, to fold.Position, configs []store.ConfigChange, changes []store.CollectionChanges) error {
+func (p *Owner) commit(ctx context.Context, to fold.Position, configs []store.ConfigChange,
+	changes []store.CollectionChanges) error {
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
 	began := time.Now()
@@ -172,9 +169,42 @@ func (p *Owner) commit(ctx context.Context, to fold.Position, configs []store.Co
 	return nil
 }
 
+// applied drops the first n pending messages, which were applied.
+func (p *Owner) applied(n int) {
+	p.pending = p.pending[n:]
+	p.Queue.Applied(n)
+}
+
 // reached notes how far the log is applied, and tells others.
 func (p *Owner) reached(to fold.Position) {
 	p.progress.Advance(to)
 	p.Status.Applied.Store(to.Seq)
-	p.Status.Configured.Store(p.progress.Configured())
+	p.Status.Configured.Store(p.progress.Configured)
+}
+
+// traceWrites records the decision and the commit of each write that carries a traceparent, except those
+// that were committed before a rebuild. As with outcomes, a takeover may record one twice.
+func (p *Owner) traceWrites(w *work) {
+	if p.Trace == nil {
+		return
+	}
+	ended := time.Now()
+	rejections := w.decision.Rejections // in the order of the messages
+	for _, m := range w.messages {
+		status := 0
+		if len(rejections) > 0 && rejections[0].Seq == m.Seq {
+			status, rejections = rejections[0].Code, rejections[1:]
+		}
+		if m.Kind != fold.Write || m.Trace == "" || m.Seq <= p.announcer.checkpoint.Seq {
+			continue
+		}
+		op := m.Op
+		if !slices.Contains(wire.Ops, op) {
+			op = "<operation>" // that of a client, which may be anything
+		}
+		p.Trace(trace.Span{
+			Kind: trace.Write, Parent: m.Trace, Subject: "write." + string(op) + ".<collection>.<id>",
+			Collection: m.Collection, Seq: m.Seq, Status: status, Began: w.began, Ended: ended,
+		})
+	}
 }

@@ -28,17 +28,16 @@ var DefaultBounds = Bounds{Examine: takeOverTimeout, Epochs: 2048, Generations: 
 // control applies a configuration or a drop. Every shard applies it; shard 0 alone answers the client. A message
 // of the stream of configurations that is neither only counts as applied.
 //
-// Documents that had expired by then still get their event from where they are reaped: the
-// collection, or an old generation of it. So control does not
-// wait for them, except at the Bounds: there it reaps due documents, a chunk at a time, and the
-// message stays pending until they are reaped. The warnings that are due by then are published first.
+// Documents that had expired by then still get their event from where they are reaped: the collection, or an old
+// generation of it. So control does not wait for them, except at the Bounds: there it reaps due documents, a chunk at a
+// time, and the message stays pending until they are reaped. The warnings that are due by then are published first.
 func (p *Owner) control(ctx context.Context, m *fold.Message) error {
 	began := time.Now()
 	at := p.logTimeAt(m)
 	to := fold.Position{Seq: m.Seq, Time: at, Stamp: m.Stamp}
 	if p.progress.OutOfTurn(m) {
 		p.reached(to)
-		p.pending.Applied(1)
+		p.applied(1)
 		return nil
 	}
 	to.Source = m.Source
@@ -57,7 +56,7 @@ func (p *Owner) control(ctx context.Context, m *fold.Message) error {
 		return p.drain(ctx, m)
 	}
 	w := &work{
-		decision: fold.New(p.Limits, p.collections, at), messages: p.pending.Messages[:1],
+		decision: fold.New(p.Limits, p.collections, at), messages: p.pending[:1],
 		to: to, began: began, control: true, commits: true,
 	}
 	if p.Shard == 0 && (applies || rejected != nil) {
@@ -101,7 +100,8 @@ func (p *Owner) pauseAll(ctx context.Context, m *fold.Message, to fold.Position)
 		return p.drain(ctx, m)
 	}
 	p.forget()
-	w := &work{decision: fold.New(p.Limits, p.collections, to.Time), to: to, began: time.Now(), control: true, commits: true}
+	w := &work{decision: fold.New(p.Limits, p.collections, to.Time), to: to, began: time.Now(), control: true,
+		commits: true}
 	w.configs = p.collections.ToPause(to.Time, m.Seq, pausedAtOnce)
 	for _, c := range w.configs {
 		p.collections.Reconfigure(c.Collection, *c.Config, to.Time)
@@ -109,7 +109,7 @@ func (p *Owner) pauseAll(ctx context.Context, m *fold.Message, to fold.Position)
 	if len(w.configs) == pausedAtOnce { // perhaps there are more
 		w.to = fold.Position{Seq: m.Seq - 1, Time: to.Time}
 	} else {
-		w.messages = p.pending.Messages[:1]
+		w.messages = p.pending[:1]
 	}
 	_, err := p.finish(ctx, w)
 	return err
@@ -123,9 +123,8 @@ func (p *Owner) mustWait(m *fold.Message, next store.Config, due bool) bool {
 	return max(len(next.History), len(next.Bodies)) > p.Bounds.Epochs
 }
 
-// drain is what the owner does, again and again, before it applies a message that has to wait for
-// due documents, or for warnings: it publishes a chunk of the warnings, or settles collections, or reaps
-// a chunk of the due documents.
+// drain is what the owner does, again and again, before it applies a message that has to wait for due documents, or for
+// warnings: it publishes a chunk of the warnings, or settles collections, or reaps a chunk of the due documents.
 func (p *Owner) drain(ctx context.Context, m *fold.Message) error {
 	// Log time has reached the message, although it is not applied yet.
 	p.progress.Saw(m.Position)
@@ -140,4 +139,52 @@ func (p *Owner) drain(ctx context.Context, m *fold.Message) error {
 		return err
 	}
 	return p.Hook.At(crash.AfterDrain)
+}
+
+const SettleAtOnce = 64 // collections considered in one step
+
+// Tidy settles collections, once in a while. Where there is no traffic, keep settles at once.
+func (p *Owner) Tidy(ctx context.Context, now time.Time) (worked bool, err error) {
+	if now.Sub(p.duties.settled) < HeartbeatEvery {
+		return false, nil
+	}
+	return p.settle(ctx)
+}
+
+// settle ends what had to wait until no document of a collection was due: an old generation is removed, and epochs that
+// no longer matter are dropped. It considers some collections at a time, and reports whether there was anything to end.
+func (p *Owner) settle(ctx context.Context) (worked bool, err error) {
+	p.duties.settled = time.Now()
+	found := p.collections.ToSettle(p.progress.Watermark, SettleAtOnce, &p.due)
+	if len(found) == 0 {
+		return false, nil
+	}
+	configs := make([]store.ConfigChange, len(found))
+	var changes []store.CollectionChanges
+	for i, c := range found {
+		configs[i] = store.ConfigChange{Collection: c.Name, Config: c.Settled(&p.due)}
+		if configs[i].Config == nil {
+			changes = append(changes, store.CollectionChanges{Collection: c.Name, Drop: store.DropAll})
+		}
+	}
+	ends := len(changes) > 0
+	if ends {
+		if err := p.Hook.At(crash.BeforeFinish); err != nil {
+			return false, err
+		}
+	}
+	if err := p.commit(ctx, p.progress.Here(), configs, changes); err != nil {
+		return false, err
+	}
+	for i, c := range found {
+		if configs[i].Config == nil {
+			p.collections.Remove(c.Name)
+			continue
+		}
+		p.collections.Configure(c, *configs[i].Config)
+	}
+	if ends {
+		return true, p.Hook.At(crash.AfterFinish)
+	}
+	return true, nil
 }

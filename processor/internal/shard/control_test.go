@@ -30,11 +30,14 @@ func TestG4_ConfigurationsInTheOrderOfTheirStream(t *testing.T) {
 		m.Source = step.source
 		r.passed = nil
 		r.idle()
-		if there := r.Collections().Collection(name) != nil; there != step.applies || r.progress.Configured() != step.configured || r.Status.Configured.Load() != step.configured {
-			t.Errorf("message %d of the stream of configurations is applied: %t, and all up to %d", step.source, there, r.progress.Configured())
+		if there := r.Collections().Collection(name) != nil; there != step.applies ||
+			r.progress.Configured != step.configured || r.Status.Configured.Load() != step.configured {
+			t.Errorf("message %d of the stream of configurations is applied: %t, and all up to %d", step.source, there,
+				r.progress.Configured)
 		}
-		if commits := r.calls("commit"); (commits > 0) != step.applies || r.progress.Offset() != m.Seq || r.Status.Applied.Load() != m.Seq {
-			t.Errorf("message %d: %d commits, applied up to %d", step.source, commits, r.progress.Offset())
+		if commits := r.calls("commit"); (commits > 0) != step.applies || r.progress.Offset != m.Seq ||
+			r.Status.Applied.Load() != m.Seq {
+			t.Errorf("message %d: %d commits, applied up to %d", step.source, commits, r.progress.Offset)
 		}
 	}
 }
@@ -58,7 +61,7 @@ func TestG5_ManyConfigurations(t *testing.T) {
 				r.send(from, prefix.Config("c"), fmt.Sprintf(`{"defaultTtl":%d}`, 2+i%2))
 				r.handOut()
 				r.duties.settled = time.Now() // it does not settle meanwhile
-				if err := r.control(t.Context(), r.pending.Control()); err != nil {
+				if err := r.control(t.Context(), r.pending[0]); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -95,7 +98,8 @@ func TestG9_WhatMustWait(t *testing.T) {
 		for i := range tt.generations {
 			p.collections.Make(fold.GenerationName("c", uint64(i)))
 		}
-		if got := p.mustWait(&fold.Message{Kind: tt.kind, Collection: "c"}, store.Config{History: history(tt.epochs)}, tt.due); got != tt.waits {
+		if got := p.mustWait(&fold.Message{Kind: tt.kind, Collection: "c"}, store.Config{History: history(tt.epochs)},
+			tt.due); got != tt.waits {
 			t.Errorf("%+v: it waits: %t", tt, got)
 		}
 	}
@@ -118,12 +122,15 @@ func TestG3_AConfigurationWaits(t *testing.T) {
 	drained := 0
 	r.at[crash.AfterDrain] = func() {
 		drained++
-		if r.progress.Offset() != before.Seq || next.Seq != before.Seq+1 || r.progress.Watermark() != start+2001 || r.statusOf(next) != 0 {
-			t.Errorf("it waits at %d, %d, and its status is %d", r.progress.Offset(), r.progress.Watermark()-start, r.statusOf(next))
+		if r.progress.Offset != before.Seq || next.Seq != before.Seq+1 || r.progress.Watermark != start+2001 ||
+			r.statusOf(next) != 0 {
+			t.Errorf("it waits at %d, %d, and its status is %d", r.progress.Offset, r.progress.Watermark-start,
+				r.statusOf(next))
 		}
 	}
 	r.idle()
-	if n := len(r.expired()); n != documents || drained == 0 || r.statusOf(next) != 200 || r.Collections().Config("c").Etag != next.Seq {
+	if n := len(r.expired()); n != documents || drained == 0 || r.statusOf(next) != 200 ||
+		r.Collections().Config("c").Etag != next.Seq {
 		t.Errorf("it has waited %d times, has the status %d, and there are %d events", drained, r.statusOf(next), n)
 	}
 }
@@ -140,7 +147,8 @@ func TestG1_OneShardAnswers(t *testing.T) {
 		created := r.write(start, "a", `{}`)
 		r.idle()
 		answers := 1 - number
-		got := []int{r.statusOf(m), r.statusOf(bad), r.statusOf(created), r.rejected(), int(value(t, r.Metrics.Applied)), int(value(t, r.Metrics.Rejected))}
+		got := []int{r.statusOf(m), r.statusOf(bad), r.statusOf(created), r.rejected(),
+			int(value(t, r.Metrics.Applied)), int(value(t, r.Metrics.Rejected))}
 		if want := []int{200 * answers, 400 * answers, 201, answers, 1 + answers, answers}; !slices.Equal(got, want) {
 			t.Errorf("shard %d: statuses and counts %v, want %v", number, got, want)
 		}

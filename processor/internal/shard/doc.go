@@ -5,26 +5,24 @@
 //
 //	read.go       reads the log once, decodes its messages, and puts them into the queue
 //	pull.go       requests the messages from NATS, long before they are read
-//	queue.go      holds the messages until the owner takes them; backlog.go tells how many are still to be read
-//	logtime.go    computes log time: the greatest stamp so far
+//	queue.go      holds the messages until the owner has applied them
 //	clockguard.go holds the log up at a message whose stamp is too far ahead of other clocks
 //	ticker.go     wakes the owner at a deadline, and appends a tick where the log is silent then
 //	              (sleep_linux.go, sleep_other.go: for less than a millisecond)
 //
 //	lookup.go     reads the documents that a batch names, and looks up those that will be due next
 //	step.go       one step: look up, decide (package fold), add what is due, publish, commit
-//	control.go    does the same for a configuration or a drop
-//	publish.go    publishes each output once, behind a fence; published.go knows which outputs may be published
-//	              already; await.go waits for those of the first region, where this one follows it
-//	commit.go     finishes every decision: verify, publish, commit, send the outcomes
-//	outcomes.go   sends clients the outcomes, through outbox.go, which sends again what no subscriber got
+//	control.go    does the same for a configuration or a drop; ends what waited until no document was due
+//	publish.go    publishes each output once, behind a fence, and knows which may be published already; where this
+//	              region follows the first one, waits for the outputs of that
+//	commit.go     finishes every decision: verify, publish, commit, send the outcomes, trace
+//	outcomes.go   sends clients the outcomes, and again what no subscriber got
 //	checkpoint.go stores once a second up to where all outputs are published and committed
 //
 //	reap.go       adds the documents that are due to a step
 //	pace.go       limits how many a step reaps of those that a configuration has made due
 //	warn.go       publishes the warnings that are due
 //	making.go     makes the property indexes that were declared when there were documents already
-//	settle.go     ends what had to wait until no document of a collection was due
 //
 //	takeover.go   makes the shard this process's, at the start and after every failure
 //	examine.go    reads what tells from where the shard can go on
@@ -32,9 +30,8 @@
 //	verdict_events.go  compares the stream of events with what is remembered of it
 //	beginanew.go  carries out what a person has decided about a refusal, while no owner runs
 //
-//	snapshot.go   takes and loads snapshots beside the steps: recording.go takes one, reload.go with
-//	              reload_batch.go loads one
-//	status.go     what the owner tells the rest of the process; trace.go records the spans of traced writes
+//	snapshot.go   takes and loads snapshots beside the steps: reload.go loads one
+//	status.go     what the owner tells the rest of the process
 //
 // There is one pipeline: each message and each expiry goes through finish, which publishes before it commits. While
 // many documents are due, the owner publishes a step beside the commit of the one before, and beside the look-up for

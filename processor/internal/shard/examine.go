@@ -23,28 +23,11 @@ const storeTimeout = 30 * time.Second
 // It reads Redis, the log, the stream of events, the checkpoint and the snapshots, which judge compares with
 // each other: each of them may have lost its end without the others. It writes nothing, so that a refusal
 // leaves everything as it was. The owner examines before it claims a shard, and again behind its fences.
-type examiner struct {
-	shard       int
-	store       Store
-	log         *streams.Log
-	events      *Events
-	checkpoints *Checkpoints
-	snapshots   *snapshot.Store // nil if there are none
-	ticks       streams.Appender
-}
+type examiner struct{ *Parts }
 
-// Events is what an examination asks of the stream of events.
-type Events struct {
-	Publisher *events.Publisher
-	Tail      *events.Tail // which the caller of an examiner holds
-	Log       events.Source
-	Link      *streams.Link
-	Limit     time.Duration // of some questions to NATS, but not of the reading of the tail
-}
-
-// limited asks some questions within the limit.
-func (s *Events) limited(ctx context.Context, questions func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, s.Limit)
+// limited asks some questions to NATS within the limit of an examination. The reading of the tail has none.
+func (e examiner) limited(ctx context.Context, questions func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, e.Bounds.Examine)
 	defer cancel()
 	return questions(ctx)
 }
@@ -58,23 +41,23 @@ type known struct {
 
 // State loads the stored state, and finds out its damage. It returns an error if it cannot
 // tell, and a Refusal if somebody else has stored what is there.
-func (e *examiner) State(ctx context.Context, known known) (f *facts, err error) {
-	f = &facts{Shard: e.shard, LogID: e.log.ID()}
+func (e examiner) State(ctx context.Context, known known) (f *facts, err error) {
+	f = &facts{Shard: e.Shard, LogID: e.Log.ID()}
 	f.State, err = e.load(ctx)
 	switch {
 	case err != nil:
 	case f.State.Version == "":
 		err = e.checkLeftovers(ctx, known.EverTaken)
-	case e.log.Is(f.State.Log, f.State.Offset):
+	case e.Log.Is(f.State.Log, f.State.Offset):
 		err = e.verifyAll(ctx, f.State)
-	case e.log.Continues(f.State.Log):
+	case e.Log.Continues(f.State.Log):
 		err = e.beyond(ctx, f)
 	}
 	if err == nil {
 		err = known.Damage // which the sizes may not show
 	}
 	if errors.Is(known.Damage, errOtherMirror) && f.State.Version != "" {
-		f.State.Stamp, f.State.Events, f.State.Log = store.Stamp{}, "", e.log.ID()
+		f.State.Stamp, f.State.Events, f.State.Log = store.Stamp{}, "", e.Log.ID()
 	}
 	if errors.Is(err, store.ErrDamaged) {
 		f.Damage, err = err, nil
@@ -83,20 +66,20 @@ func (e *examiner) State(ctx context.Context, known known) (f *facts, err error)
 		err = streams.Refuse(store.ErrForeign, "", "%w", err)
 	}
 	if f.State.Version == "" {
-		f.State.Log = e.log.ID()
+		f.State.Log = e.Log.ID()
 	}
-	f.Elsewhere = f.State.Version != "" && !e.log.Is(f.State.Log, f.State.Offset)
+	f.Elsewhere = f.State.Version != "" && !e.Log.Is(f.State.Log, f.State.Offset)
 	return f, err
 }
 
 // beyond judges a state of a log that this one continues, at an offset behind the place from which on it does. A
 // follower applies what is stored after its promotion, until it notices that: the stamp shows that it was this
 // log. A former first region has applied what no other region has: then the state is damaged.
-func (e *examiner) beyond(ctx context.Context, f *facts) error {
+func (e examiner) beyond(ctx context.Context, f *facts) error {
 	of, seen := f.State.Log, f.State.Stamp
-	f.State.Log = e.log.ID()
-	if !e.log.Is(of, seen.Seq) {
-		at, found, err := e.log.Stamp(ctx, seen.Seq)
+	f.State.Log = e.Log.ID()
+	if !e.Log.Is(of, seen.Seq) {
+		at, found, err := e.Log.Stamp(ctx, seen.Seq)
 		if err != nil {
 			return err
 		}
@@ -105,14 +88,15 @@ func (e *examiner) beyond(ctx context.Context, f *facts) error {
 		}
 	}
 	f.State.Stamp, f.State.Events = store.Stamp{}, ""
-	return fmt.Errorf("%w: it was applied up to %d, and the log of then was continued without its end", store.ErrDamaged, f.State.Offset)
+	return fmt.Errorf("%w: it was applied up to %d, and the log of then was continued without its end",
+		store.ErrDamaged, f.State.Offset)
 }
 
 // checkLeftovers refuses keys of a shard without a state at the start, because
 // their owner is not known. Later they are the rest of a damaged shard. It names only keys that
 // are there also after it has read once more that there is no state: a person may remove them.
-func (e *examiner) checkLeftovers(ctx context.Context, everTaken bool) error {
-	before, err := e.store.Leftovers(ctx)
+func (e examiner) checkLeftovers(ctx context.Context, everTaken bool) error {
+	before, err := e.Store.Leftovers(ctx)
 	if err != nil || len(before) == 0 {
 		return err
 	}
@@ -123,7 +107,7 @@ func (e *examiner) checkLeftovers(ctx context.Context, everTaken bool) error {
 	if err != nil && !errors.Is(err, store.ErrDamaged) {
 		return err
 	}
-	keys, err := e.store.Leftovers(ctx)
+	keys, err := e.Store.Leftovers(ctx)
 	if err != nil {
 		return err
 	}
@@ -135,23 +119,24 @@ func (e *examiner) checkLeftovers(ctx context.Context, everTaken bool) error {
 	if everTaken {
 		return fmt.Errorf("%w: its state is gone, and %d keys are left (%s)", store.ErrDamaged, len(keys), some)
 	}
-	return fmt.Errorf("%w: there are %d keys without the state that belongs to them (%s): remove them, and lapse rebuilds what was there from the log; or use another prefix",
+	return fmt.Errorf("%w: there are %d keys without the state that belongs to them (%s): remove them, and lapse "+
+		"rebuilds what was there from the log; or use another prefix",
 		store.ErrForeign, len(keys), some)
 }
 
 // load loads the stored state.
-func (e *examiner) load(ctx context.Context) (store.State, error) {
+func (e examiner) load(ctx context.Context) (store.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	return e.store.Load(ctx)
+	return e.Store.Load(ctx)
 }
 
 // verifyAll verifies every collection that is stored, and the configurations.
-func (e *examiner) verifyAll(ctx context.Context, s store.State) error {
+func (e examiner) verifyAll(ctx context.Context, s store.State) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	if len(s.Collections) == 0 {
-		return e.store.Verify(ctx, s.Version, nil)
+		return e.Store.Verify(ctx, s.Version, nil)
 	}
 	for some := range slices.Chunk(s.Collections, verifyAtOnce) {
 		var indexes []store.IndexOf
@@ -160,7 +145,7 @@ func (e *examiner) verifyAll(ctx context.Context, s store.State) error {
 				indexes = append(indexes, store.IndexOf{Collection: name, Slot: x.Slot})
 			}
 		}
-		if err := e.store.Verify(ctx, s.Version, some, indexes...); err != nil {
+		if err := e.Store.Verify(ctx, s.Version, some, indexes...); err != nil {
 			return err
 		}
 	}
@@ -170,7 +155,7 @@ func (e *examiner) verifyAll(ctx context.Context, s store.State) error {
 // Examine compares what is stored with the log, the stream of events, the checkpoint and the snapshots, and decides
 // from where the shard goes on: see judge. It reads the tail of the stream of events, which takes as long as it
 // takes. After an error nothing is known, and the examination has to be made again.
-func (e *examiner) Examine(ctx context.Context, f *facts) (v verdict, err error) {
+func (e examiner) Examine(ctx context.Context, f *facts) (v verdict, err error) {
 	if err := e.ask(ctx, f); err != nil {
 		return v, err
 	}
@@ -180,7 +165,7 @@ func (e *examiner) Examine(ctx context.Context, f *facts) (v verdict, err error)
 	}
 	var snapshots []trial
 	var unread error
-	if e.snapshots != nil && wantsSnapshot(f, &first) {
+	if e.Desk != nil && wantsSnapshot(f, &first) {
 		if snapshots, unread, err = e.trySnapshots(ctx, f, &first); err != nil {
 			return v, err
 		}
@@ -198,7 +183,7 @@ func (e *examiner) Examine(ctx context.Context, f *facts) (v verdict, err error)
 
 // Again examines the source that a verdict has chosen once more, now that the owner has a fence in the stream of
 // events.
-func (e *examiner) Again(ctx context.Context, v verdict, fence uint64) (verdict, error) {
+func (e examiner) Again(ctx context.Context, v verdict, fence uint64) (verdict, error) {
 	f := *v.facts
 	v.facts = &f
 	if err := e.ask(ctx, v.facts); err != nil {
@@ -214,23 +199,24 @@ func (e *examiner) Again(ctx context.Context, v verdict, fence uint64) (verdict,
 }
 
 // ask reads the checkpoint, and what the log and the stream of events have.
-func (e *examiner) ask(ctx context.Context, f *facts) error {
+func (e examiner) ask(ctx context.Context, f *facts) error {
 	f.Log, f.Gaps, f.Stamps, f.Holds = nil, nil, map[uint64]stamp{}, map[events.Place]bool{}
-	return e.events.limited(ctx, func(ctx context.Context) (err error) {
+	return e.limited(ctx, func(ctx context.Context) (err error) {
 		// The checkpoint comes before the end of the log: another owner may still move both on.
-		if f.Checkpoint, err = e.checkpoints.Load(ctx); err != nil {
+		if f.Checkpoint, err = e.Checkpoints.Load(ctx); err != nil {
 			return err
 		}
-		return e.events.Link.Query(ctx, func(ctx context.Context) (err error) {
-			f.Events, err = e.events.Publisher.Info(ctx)
+		return e.Link.Query(ctx, func(ctx context.Context) (err error) {
+			f.Events, err = e.Publisher.Info(ctx)
 			return err
 		})
 	})
 }
 
 // trySnapshots tries snapshots, the newest first, up to one that decides.
-func (e *examiner) trySnapshots(ctx context.Context, f *facts, first *trial) (all []trial, unread, err error) {
-	generations, unread := e.snapshots.Generations(ctx)
+func (e examiner) trySnapshots(ctx context.Context, f *facts, first *trial) (all []trial, unread, err error) {
+	snapshots := e.Desk.Store()
+	generations, unread := snapshots.Generations(ctx)
 	if unread != nil && !damaged(unread) {
 		return nil, nil, unread
 	}
@@ -242,7 +228,7 @@ func (e *examiner) trySnapshots(ctx context.Context, f *facts, first *trial) (al
 			return nil, nil, err
 		}
 		if t.fits() && (f.State.Version != "" || first.Refusal != nil) {
-			if err := e.snapshots.Verify(ctx, m); err != nil && !damaged(err) {
+			if err := snapshots.Verify(ctx, m); err != nil && !damaged(err) {
 				return nil, nil, err
 			} else if err != nil {
 				t.Unfit = err
@@ -274,15 +260,15 @@ func damaged(err error) bool {
 // try reads what tells whether the shard can go on from a source, and judges it. What the log does not allow needs
 // no look at the stream of events, and what that has lost none at its tail. fence is the sequence of the owner's
 // fence in the stream of events; 0 before it has one.
-func (e *examiner) try(ctx context.Context, f *facts, from source, fence uint64) (t trial, err error) {
+func (e examiner) try(ctx context.Context, f *facts, from source, fence uint64) (t trial, err error) {
 	t.source = from
-	err = e.events.limited(ctx, func(ctx context.Context) error {
+	err = e.limited(ctx, func(ctx context.Context) error {
 		if err := e.askLog(ctx, f, from); err != nil {
 			return err
 		}
 		if t.Refusal = judgeLog(f, from); t.Refusal != nil {
 			if t.gap() {
-				return e.log.TellNeighbours(ctx, t.Refusal)
+				return e.Log.TellNeighbours(ctx, t.Refusal)
 			}
 			return nil
 		}
@@ -301,12 +287,12 @@ func (e *examiner) try(ctx context.Context, f *facts, from source, fence uint64)
 		return t, err
 	}
 	upTo, behind := max(f.Events.State.LastSeq, fence), tailFrom(f, &t)
-	if err := e.events.Link.Ask(ctx, func(ctx context.Context) error {
-		return e.events.Tail.Cover(ctx, behind, upTo)
+	if err := e.Link.Ask(ctx, func(ctx context.Context) error {
+		return e.Tail.Cover(ctx, behind, upTo)
 	}); err != nil {
 		return t, err
 	}
-	return t, e.events.limited(ctx, func(ctx context.Context) error {
+	return t, e.limited(ctx, func(ctx context.Context) error {
 		named, err := e.askNamed(ctx, f, &t)
 		if err == nil {
 			t.Refusal = judgeNamed(f, named)
@@ -316,7 +302,7 @@ func (e *examiner) try(ctx context.Context, f *facts, from source, fence uint64)
 }
 
 // askLog asks what the log has, as far as a source needs it.
-func (e *examiner) askLog(ctx context.Context, f *facts, from source) error {
+func (e examiner) askLog(ctx context.Context, f *facts, from source) error {
 	if err := e.askUpTo(ctx, f, f.needs(from)); err != nil {
 		return err
 	}
@@ -329,22 +315,22 @@ func (e *examiner) askLog(ctx context.Context, f *facts, from source) error {
 }
 
 // askUpTo asks for the state of the log, which is known to have had messages up to a sequence.
-func (e *examiner) askUpTo(ctx context.Context, f *facts, seq uint64) (err error) {
+func (e examiner) askUpTo(ctx context.Context, f *facts, seq uint64) (err error) {
 	if f.Log != nil && f.Log.State.LastSeq >= seq {
 		return nil
 	}
-	if f.Log, err = e.log.InfoUpTo(ctx, seq, e.ticks); err == nil {
-		f.Gaps, err = e.log.Gaps(ctx, f.Log)
+	if f.Log, err = e.Log.InfoUpTo(ctx, seq, e.Ticker); err == nil {
+		f.Gaps, err = e.Log.Gaps(ctx, f.Log)
 	}
 	return err
 }
 
 // askStamp asks for the stamp of a message of the log.
-func (e *examiner) askStamp(ctx context.Context, f *facts, seq uint64) error {
+func (e examiner) askStamp(ctx context.Context, f *facts, seq uint64) error {
 	if _, asked := f.Stamps[seq]; asked {
 		return nil
 	}
-	at, found, err := e.log.Stamp(ctx, seq)
+	at, found, err := e.Log.Stamp(ctx, seq)
 	if err == nil {
 		f.Stamps[seq] = stamp{at, found}
 	}
@@ -352,7 +338,7 @@ func (e *examiner) askStamp(ctx context.Context, f *facts, seq uint64) error {
 }
 
 // askPlaces asks whether the stream of events has what is remembered of it.
-func (e *examiner) askPlaces(ctx context.Context, f *facts, from source) error {
+func (e examiner) askPlaces(ctx context.Context, f *facts, from source) error {
 	places, err := f.places(from)
 	if err != nil {
 		return err
@@ -361,8 +347,8 @@ func (e *examiner) askPlaces(ctx context.Context, f *facts, from source) error {
 		if _, asked := f.Holds[place]; asked || place.Seq == 0 {
 			continue
 		}
-		if err := e.events.Link.Query(ctx, func(ctx context.Context) error {
-			holds, err := e.events.Publisher.Holds(ctx, e.events.Log, place)
+		if err := e.Link.Query(ctx, func(ctx context.Context) error {
+			holds, err := e.Publisher.Holds(ctx, e.Limits.Log, place)
 			if err == nil {
 				f.Holds[place] = holds
 			}
@@ -377,8 +363,8 @@ func (e *examiner) askPlaces(ctx context.Context, f *facts, from source) error {
 // askNamed asks for the stamps of messages that outputs in the tail name. A message up to the one of the
 // checkpoint, whose stamp was compared, cannot be another one: its output was published since. Outputs from
 // before the shard was begun anew do not count.
-func (e *examiner) askNamed(ctx context.Context, f *facts, t *trial) ([]events.Named, error) {
-	all := e.events.Tail.Named(t.Known.ParsedStamp().Seq, t.Known.Anew)
+func (e examiner) askNamed(ctx context.Context, f *facts, t *trial) ([]events.Named, error) {
+	all := e.Tail.Named(t.Known.ParsedStamp().Seq, t.Known.Anew)
 	if len(all) == 0 {
 		return nil, nil
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/events"
@@ -153,11 +154,13 @@ func (s *server) newWorld(t *testing.T) *world {
 	t.Helper()
 	s.worlds++
 	prefix := wire.Prefix(fmt.Sprint("w", s.worlds))
-	made, err := streams.Provision(t.Context(), s.js, streams.Options{Prefix: prefix, MaxPayload: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
+	made, err := streams.Provision(t.Context(), s.js, streams.Options{Prefix: prefix, MaxPayload: 1 << 20,
+		Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, server: s, prefix: prefix, streams: made, outputs: events.NewSource(prefix.Log(0, 1), made.Created()), log: streams.NewLog(made, s.link), limit: time.Minute, ms: []int64{0}}
+	w := &world{t: t, server: s, prefix: prefix, streams: made, outputs: events.NewSource(prefix.Log(0, 1),
+		made.Created()), log: streams.NewLog(made, s.link), limit: time.Minute, ms: []int64{0}}
 	if w.publisher, err = events.NewPublisher(s.js.Conn(), prefix, made.Events.CachedInfo().Config); err != nil {
 		t.Fatal(err)
 	}
@@ -166,8 +169,10 @@ func (s *server) newWorld(t *testing.T) *world {
 	for _, seq := range rejected {
 		w.reject(seq, w.ms[seq])
 	}
-	w.state = store.State{Version: "v", Log: made.ID, Offset: 9, Watermark: w.ms[9], Stamp: w.stamp(9), Events: placeOf(3, 8).String()}
-	w.checkpoint = Checkpoint{Seq: 5, Watermark: w.ms[5], Stamp: w.stamp(5).String(), From: placeOf(2, 5), Last: placeOf(2, 5)}
+	w.state = store.State{Version: "v", Log: made.ID, Offset: 9, Watermark: w.ms[9], Stamp: w.stamp(9),
+		Events: placeOf(3, 8).String()}
+	w.checkpoint = Checkpoint{Seq: 5, Watermark: w.ms[5], Stamp: w.stamp(5).String(), From: placeOf(2, 5),
+		Last: placeOf(2, 5)}
 	return w
 }
 
@@ -209,12 +214,14 @@ func (w *world) publish(m events.Message) {
 func (w *world) reject(seq uint64, ms int64) { w.publish(w.rejection(seq, ms)) }
 
 func (w *world) rejection(seq uint64, ms int64) events.Message {
-	return events.Rejected(w.outputs, events.Rejection{Subject: "x", Rest: "x", Seq: seq, Ts: ms, Code: 400, Error: "x"})
+	return events.Rejected(w.outputs, events.Rejection{Subject: "x", Rest: "x", Seq: seq, Ts: ms, Code: 400,
+		Error: "x"})
 }
 
 // expire publishes an event of a version that a message of the log has written, and that has expired at an instant.
 func (w *world) expire(seq uint64, ms int64) {
-	w.publish(events.Expired(w.outputs, wire.Event{ID: "a", Collection: "c", Document: []byte("{}"), Etag: wire.Etag(seq), ExpiredAt: wire.Time(ms)}, ""))
+	w.publish(events.Expired(w.outputs, wire.Event{ID: "a", Collection: "c", Document: []byte("{}"),
+		Etag: wire.Etag(seq), ExpiredAt: wire.Time(ms)}, ""))
 }
 
 // truncate removes the messages of a stream before a sequence.
@@ -228,28 +235,33 @@ func (w *world) truncate(s jetstream.Stream, first uint64) {
 // manifest adds a snapshot at an offset, an older one than those before. All outputs up to message 4 were
 // published then.
 func (w *world) manifest(offset uint64) *snapshot.Manifest {
-	w.snapshots = append(w.snapshots, snapshot.Manifest{Offset: offset, Stamp: w.stamp(offset), Published: 4, PublishedTime: w.ms[4], From: placeOf(1, 3), Last: placeOf(2, 5)})
+	w.snapshots = append(w.snapshots, snapshot.Manifest{Offset: offset, Stamp: w.stamp(offset), Published: 4,
+		PublishedTime: w.ms[4], From: placeOf(1, 3), Last: placeOf(2, 5)})
 	return &w.snapshots[len(w.snapshots)-1]
 }
 
 // store stores what is remembered in NATS, and returns the examiner.
-func (w *world) store() *examiner {
+func (w *world) store() examiner {
 	w.t.Helper()
 	ctx := w.t.Context()
 	checkpoints := NewCheckpoints(w.log, 0)
 	if err := checkpoints.Replace(ctx, w.checkpoint); err != nil {
 		w.t.Fatal(err)
 	}
-	var snapshots *snapshot.Store
+	var desk *snapshot.Desk
 	if !w.none {
-		snapshots = snapshot.NewStore(&w.objects, w.log, 0, w.log.ID(), nil)
+		snapshots := snapshot.NewStore(&w.objects, w.log, 0, w.log.ID(), nil)
 		for i := len(w.snapshots) - 1; i >= 0; i-- {
 			w.take(snapshots, w.snapshots[i])
 		}
+		desk = snapshot.NewDesk(snapshots)
 	}
 	w.objects.stored = true
 	w.tail = w.publisher.NewTail(w.outputs)
-	return &examiner{log: w.log, events: &Events{Publisher: w.publisher, Tail: w.tail, Log: w.outputs, Link: w.server.link, Limit: w.limit}, checkpoints: checkpoints, snapshots: snapshots}
+	return examiner{&Parts{
+		Log: w.log, Link: w.server.link, Publisher: w.publisher, Tail: w.tail, Limits: fold.Limits{Log: w.outputs},
+		Bounds: Bounds{Examine: w.limit}, Checkpoints: checkpoints, Desk: desk,
+	}}
 }
 
 func (w *world) take(to *snapshot.Store, m snapshot.Manifest) {
@@ -276,7 +288,7 @@ func (w *world) take(to *snapshot.Store, m snapshot.Manifest) {
 }
 
 // examine does what an owner does with an examiner. gives is a person's decision to give lost outputs up.
-func (w *world) examine(ctx context.Context, e *examiner, gives bool) (v verdict, err error) {
+func (w *world) examine(ctx context.Context, e examiner, gives bool) (v verdict, err error) {
 	w.tail.Hold()
 	f := w.facts()
 	if v, err = e.Examine(ctx, f); err == nil && gives && v.Refusal != nil && v.Refusal.Kind == events.ErrLost {

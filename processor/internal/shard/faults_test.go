@@ -134,8 +134,8 @@ var stages = map[string]stage{
 			r.duties.heartbeat = time.Time{}
 		},
 		ends: func(t *testing.T, r *rig, n int) {
-			if !r.progress.IsCommitted() || r.progress.CommittedWatermark() < at(n-1)+5 {
-				t.Errorf("the log time %d is not committed", r.progress.Watermark())
+			if !r.progress.IsCommitted() || r.progress.CommittedWatermark < at(n-1)+5 {
+				t.Errorf("the log time %d is not committed", r.progress.Watermark)
 			}
 		},
 	},
@@ -182,8 +182,9 @@ var stages = map[string]stage{
 			if r.tenure.recording != nil || r.calls("copy") > 1 {
 				t.Errorf("the snapshot does not end: %q", r.passed)
 			}
-			if all := r.generations(); len(all) == 0 || all[0].Offset != r.progress.Offset() || all[0].Watermark != at(n-1)+5 {
-				t.Errorf("the snapshots are %+v, want one at %d", all, r.progress.Offset())
+			if all := r.generations(); len(all) == 0 || all[0].Offset != r.progress.Offset ||
+				all[0].Watermark != at(n-1)+5 {
+				t.Errorf("the snapshots are %+v, want one at %d", all, r.progress.Offset)
 			}
 		},
 	},
@@ -197,7 +198,7 @@ var stages = map[string]stage{
 			r.snapshot()
 			r.idle()
 			r.checkpoint()
-			r.truncate(r.progress.Offset() + 1)
+			r.truncate(r.progress.Offset + 1)
 		},
 		send: func(r *rig, k int) { r.wipe() },
 		ends: func(t *testing.T, r *rig, n int) {

@@ -16,7 +16,8 @@ import (
 // read reads the documents that messages name into a decision. It returns fewer messages
 // if more documents expire than one step takes, or if one of them has to wait. held
 // reports that the first message has to wait until the log time at it is committed.
-func (p *Owner) read(ctx context.Context, d *fold.Decision, messages []*fold.Message) (batch []*fold.Message, held bool, err error) {
+func (p *Owner) read(ctx context.Context, d *fold.Decision,
+	messages []*fold.Message) (batch []*fold.Message, held bool, err error) {
 	if len(messages) == 0 {
 		return nil, false, nil
 	}
@@ -43,8 +44,9 @@ func (p *Owner) read(ctx context.Context, d *fold.Decision, messages []*fold.Mes
 // notAhead returns the messages before the first that finds a document expired which
 // readers may still return, as they are not known to have reached its deadline: its event
 // has to wait until they have. held reports that this is the very first message.
-func (p *Owner) notAhead(ctx context.Context, d *fold.Decision, messages []*fold.Message) (batch []*fold.Message, held bool, err error) {
-	if p.progress.Rebuild() != 0 {
+func (p *Owner) notAhead(ctx context.Context, d *fold.Decision,
+	messages []*fold.Message) (batch []*fold.Message, held bool, err error) {
+	if p.progress.Rebuild != 0 {
 		return messages, false, nil // nobody reads
 	}
 	first := d.FirstAhead(messages, p.readersAt())
@@ -65,7 +67,7 @@ func (p *Owner) notAhead(ctx context.Context, d *fold.Decision, messages []*fold
 
 // readersAt is an instant that the clock of readers has reached, at least.
 func (p *Owner) readersAt() int64 {
-	return max(p.progress.CommittedWatermark(), p.Store.Clock())
+	return max(p.progress.CommittedWatermark, p.Store.Clock())
 }
 
 // readSlots reads documents, those in whole with their bodies: at least one of these, see [store.ReadBytes]. Of a
@@ -76,7 +78,7 @@ func (p *Owner) readSlots(ctx context.Context, slots []*fold.Slot, whole map[fol
 	defer p.Status.Works("waiting for Redis (read)")()
 	wants, order := fold.Wants(slots, whole)
 	began := time.Now()
-	found, err := p.Store.ReadDocuments(ctx, p.progress.Version(), wants)
+	found, err := p.Store.ReadDocuments(ctx, p.progress.Version, wants)
 	if err != nil {
 		return err
 	}
@@ -127,76 +129,54 @@ func (p *Owner) lookUp(ctx context.Context, seq uint64, now int64, most, bytes i
 	case len(p.due.Due(now)) >= most: // the look-up ahead has found them
 		return nil
 	}
-	defer p.Status.Works("waiting for Redis (due documents)")()
 	p.forget()
-	l := p.newLookUp(seq, now+lookUpAhead, most, bytes)
-	l.run(ctx)
-	return p.lookedUp(l)
+	asked, cuts := p.dueBy(now + lookUpAhead)
+	return p.find(ctx, asked, cuts, seq, now+lookUpAhead, most, bytes)
 }
 
-// lookUpOf is a look-up of due documents.
-type lookUpOf struct {
-	store       Store
-	version     string
-	asked       []*fold.Collection
-	cuts        []store.Cut
-	until       int64
-	most, bytes int
-	published   bool // their events were, before
-	whole       bool
-
-	began time.Time
-	found []store.Due
-	err   error
-}
-
-// newLookUp makes a look-up of documents that are due by an instant.
-func (p *Owner) newLookUp(seq uint64, until int64, most, bytes int) *lookUpOf {
-	var asked []*fold.Collection // for each cut
-	var cuts []store.Cut
+// dueBy are the parts of the indexes in which documents may be due by an instant, and the collection of each.
+func (p *Owner) dueBy(until int64) (asked []*fold.Collection, cuts []store.Cut) {
 	for _, c := range p.collections.DueBy(until, reapCollections) {
 		for band := range 1 + len(c.Config.Bands) {
 			cut := store.Cut{Collection: c.Name, Band: band, Cuts: c.Config.ReapCuts(band, until)}
 			asked, cuts = append(asked, c), append(cuts, cut)
 		}
 	}
-	indexed := func(c *fold.Collection) bool { return len(c.Config.Indexes) > 0 }
-	published := p.announcer.All(seq, until)
-	return &lookUpOf{
-		store: p.Store, version: p.progress.Version(), asked: asked, cuts: cuts, until: until,
-		most: most, bytes: bytes, published: published, whole: !published || slices.ContainsFunc(asked, indexed),
-	}
+	return asked, cuts
 }
 
-// run asks Redis.
-func (l *lookUpOf) run(ctx context.Context) {
+// find looks up documents that are due by an instant, and adds them to the due queue.
+func (p *Owner) find(ctx context.Context, asked []*fold.Collection, cuts []store.Cut, seq uint64, until int64,
+	most, bytes int) error {
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
-	l.began = time.Now()
-	l.found, l.err = l.store.Due(ctx, l.version, l.cuts, l.most, l.bytes, l.whole)
-}
-
-// lookedUp adds what a look-up has found to the due queue.
-func (p *Owner) lookedUp(l *lookUpOf) error {
-	if l.err != nil {
-		return l.err
+	defer p.Status.Works("waiting for Redis (due documents)")()
+	indexed := func(c *fold.Collection) bool { return len(c.Config.Indexes) > 0 }
+	published := p.announcer.All(seq, until)
+	whole := !published || slices.ContainsFunc(asked, indexed)
+	began := time.Now()
+	found, err := p.Store.Due(ctx, p.progress.Version, cuts, most, bytes, whole)
+	if err != nil {
+		return err
 	}
-	p.tenure.verified = l.began
+	p.tenure.verified = began
 	if err := p.Hook.At(crash.AfterFind); err != nil {
 		return err
 	}
 	var docs []*fold.DueDocument
-	for i, f := range l.found {
-		c := l.asked[i]
+	for i, f := range found {
+		c := asked[i]
 		for j, id := range f.IDs {
-			doc := &fold.DueDocument{Key: fold.Key{Collection: c.Name, ID: id}, Header: f.Documents[j].Header, Published: l.published}
-			if l.whole {
+			doc := &fold.DueDocument{
+				Key: fold.Key{Collection: c.Name, ID: id}, Header: f.Documents[j].Header, Published: published,
+			}
+			if whole {
 				doc.Body = []byte(f.Documents[j].Body)
 			}
 			var ok bool
 			doc.Expiry, ok = c.Config.History.ExpiredAt(doc.Header.Clock())
 			at, _, held := c.Config.Cause(doc.Expiry)
-			if !ok || doc.Expiry.At > l.until || held {
+			if !ok || doc.Expiry.At > until || held {
 				return fmt.Errorf("%w: the index has %s/%s as expired, which it is not", store.ErrDamaged, c.Name, id)
 			}
 			if at > doc.Expiry.At {
@@ -204,7 +184,7 @@ func (p *Owner) lookedUp(l *lookUpOf) error {
 			}
 			docs = append(docs, doc)
 		}
-		if band := l.cuts[i].Band; band > 0 {
+		if band := cuts[i].Band; band > 0 {
 			p.collections.LookedUpBand(c, band, f.NextInherit)
 		} else {
 			p.collections.LookedUp(c, f.NextInherit, f.NextOwn)
@@ -225,19 +205,17 @@ func (p *Owner) lookAhead(ctx context.Context, w *work) error {
 	if p.due.Len()-len(w.due) >= most {
 		return nil
 	}
-	l := p.newLookUp(w.to.Seq, now+lookUpAhead, most, max(reapBytes, w.bytes()))
-	passed := p.due.Of(l.asked)
-	for i, c := range l.asked {
+	asked, cuts := p.dueBy(now + lookUpAhead)
+	passed := p.due.Of(asked)
+	for i, c := range asked {
 		if !c.Continues() {
 			return nil
 		}
-		cut := &l.cuts[i]
+		cut := &cuts[i]
 		cut.PassInherit = passed[fold.Part{Collection: c.Name, Index: ttlrules.ByInherit, Band: cut.Band}]
 		cut.PassOwn = passed[fold.Part{Collection: c.Name, Index: ttlrules.ByOwn}]
 	}
-	defer p.Status.Works("waiting for Redis (due documents)")()
-	l.run(ctx)
-	return p.lookedUp(l)
+	return p.find(ctx, asked, cuts, w.to.Seq, now+lookUpAhead, most, max(reapBytes, w.bytes()))
 }
 
 // bytes are those of the bodies of the due documents.
@@ -257,8 +235,4 @@ func (p *Owner) forget() {
 }
 
 // readClock reads Redis's clock, by a look-up that finds nothing.
-func (p *Owner) readClock(ctx context.Context) error {
-	l := &lookUpOf{store: p.Store, version: p.progress.Version()}
-	l.run(ctx)
-	return p.lookedUp(l)
-}
+func (p *Owner) readClock(ctx context.Context) error { return p.find(ctx, nil, nil, 0, 0, 0, 0) }

@@ -45,7 +45,8 @@ func (p *Owner) makeIndexes(ctx context.Context, busy bool) (worked bool, err er
 	err = p.commit(ctx, p.progress.Here(), nil, []store.CollectionChanges{p.collections.Pass(name, m, found)})
 	p.duties.made, p.duties.making = time.Now(), time.Since(began)
 	if p.duties.full = errors.Is(err, store.ErrFull); p.duties.full {
-		p.Status.makes(fmt.Errorf("property indexes of collection %s are not made further, because Redis is full: %w", fold.CollectionName(name), err))
+		p.Status.makes(fmt.Errorf("property indexes of collection %s are not made further, because Redis is full: %w",
+			fold.CollectionName(name), err))
 		return false, nil // nothing was committed
 	}
 	if err != nil {
@@ -70,7 +71,7 @@ func (p *Owner) pass(ctx context.Context, name string, m store.Making) ([]store.
 	defer cancel()
 	defer p.Status.Works("waiting for Redis (documents of a property index)")()
 	began := time.Now()
-	found, err := p.Store.Between(ctx, p.progress.Version(), name, fold.ToPass(m), passedAtOnce, passedBytes)
+	found, err := p.Store.Between(ctx, p.progress.Version, name, fold.ToPass(m), passedAtOnce, passedBytes)
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,8 @@ func (r *rig) indexesMade(t *testing.T) {
 	if len(state.Making) > 0 || r.collections.IndexesMade() > 0 {
 		t.Errorf("still being made are %v", state.Making)
 	}
-	found, err := store.New(r.redis.Client, prefix, 0, 1).Copy(t.Context(), r.progress.Version(), []string{"c"}, store.CopyPlace{}, 10_000, 1<<30)
+	found, err := store.New(r.redis.Client, prefix, 0, 1).Copy(t.Context(), r.progress.Version, []string{"c"},
+		store.CopyPlace{}, 10_000, 1<<30)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +50,10 @@ func (r *rig) indexesMade(t *testing.T) {
 				want = append(want, index.Member(v, doc.ID))
 			}
 		}
-		at := slices.IndexFunc(keys, func(key string) bool { return strings.HasSuffix(key, fmt.Sprintf(":by%d:c", x.Slot)) })
+		at := slices.IndexFunc(keys, func(key string) bool {
+			return strings.HasSuffix(key, fmt.Sprintf(":by%d:c",
+				x.Slot))
+		})
 		got := []string{}
 		if at >= 0 {
 			got = r.redis.Client.ZRange(t.Context(), keys[at], 0, -1).Val()
@@ -146,7 +150,7 @@ var makingStages = map[string]stage{
 			r.snapshot()
 			r.idle()
 			r.checkpoint()
-			r.truncate(r.progress.Offset() + 1)
+			r.truncate(r.progress.Offset + 1)
 		},
 		send: func(r *rig, k int) { r.wipe() },
 		ends: func(t *testing.T, r *rig, n int) {

@@ -18,7 +18,8 @@ import (
 // TestG3_TheOrderOfAStep pins what an owner asks of Redis, and when it publishes: outputs before the commit, nothing
 // that is not needed, and a look at the fence before outputs for which nothing was read.
 func TestG3_TheOrderOfAStep(t *testing.T) {
-	const publishes, commits = "before outputs are published, after outputs were published, ", "before the commit, commit, after the commit"
+	const publishes, commits = "before outputs are published, after outputs were published, ",
+		"before the commit, commit, after the commit"
 	expired := func(r *rig) {
 		r.write(start, "a", `{}`)
 		r.idle()
@@ -27,24 +28,35 @@ func TestG3_TheOrderOfAStep(t *testing.T) {
 		before, step func(r *rig)
 		want         string
 	}{
-		"nothing":                {nil, func(r *rig) {}, ""},
-		"only log time":          {nil, func(r *rig) { r.passTime(start + 1) }, ""},
-		"a write":                {nil, func(r *rig) { r.write(start, "a", `{}`) }, "read, " + commits},
-		"a write that is bad":    {nil, func(r *rig) { r.send(start, prefix.Write("frob", "c", "a"), `{}`) }, "read, " + publishes + commits},
-		"a message that is bad":  {nil, func(r *rig) { r.send(start, "lapse.write.upsert.c", `{}`) }, "verify, " + publishes + commits},
-		"a configuration":        {nil, func(r *rig) { r.send(start, prefix.Config("d"), `{}`) }, commits + ", after the commit of a configuration"},
-		"a bad configuration":    {nil, func(r *rig) { r.send(start, prefix.Config("c"), `{"indexingMode":"none"}`) }, "verify, " + publishes + commits + ", after the commit of a configuration"},
-		"a document is due":      {expired, func(r *rig) { r.passTime(start + 1000) }, "due, after a reap found what is due, " + publishes + commits},
-		"a document will be due": {expired, func(r *rig) { r.passTime(start + 990) }, "due, after a reap found what is due"},
-		"a write meets it":       {expired, func(r *rig) { r.write(start+1000, "a", `{}`) }, "read, read, due, after a reap found what is due, " + publishes + commits},
-		"a patch of it":          {expired, func(r *rig) { r.send(start+1, prefix.Write(wire.Patch, "c", "a"), `{"b":1}`) }, "read, " + commits},
-		"a second has passed":    {nil, func(r *rig) { r.duties.heartbeat = time.Time{} }, "verify"},
+		"nothing":       {nil, func(r *rig) {}, ""},
+		"only log time": {nil, func(r *rig) { r.passTime(start + 1) }, ""},
+		"a write":       {nil, func(r *rig) { r.write(start, "a", `{}`) }, "read, " + commits},
+		"a write that is bad": {nil, func(r *rig) { r.send(start, prefix.Write("frob", "c", "a"), `{}`) }, "read, " +
+			publishes + commits},
+		"a message that is bad": {nil, func(r *rig) { r.send(start, "lapse.write.upsert.c", `{}`) }, "verify, " +
+			publishes + commits},
+		"a configuration": {nil, func(r *rig) { r.send(start, prefix.Config("d"), `{}`) }, commits +
+			", after the commit of a configuration"},
+		"a bad configuration": {nil, func(r *rig) { r.send(start, prefix.Config("c"), `{"indexingMode":"none"}`) },
+			"verify, " + publishes + commits + ", after the commit of a configuration"},
+		"a document is due": {expired, func(r *rig) { r.passTime(start + 1000) },
+			"due, after a reap found what is due, " + publishes + commits},
+		"a document will be due": {expired, func(r *rig) { r.passTime(start + 990) },
+			"due, after a reap found what is due"},
+		"a write meets it": {expired, func(r *rig) { r.write(start+1000, "a", `{}`) },
+			"read, read, due, after a reap found what is due, " + publishes + commits},
+		"a patch of it": {expired, func(r *rig) {
+			r.send(start+1, prefix.Write(wire.Patch, "c", "a"),
+				`{"b":1}`)
+		}, "read, " + commits},
+		"a second has passed": {nil, func(r *rig) { r.duties.heartbeat = time.Time{} }, "verify"},
 		"epochs are settled": {func(r *rig) {
 			r.send(start, prefix.Config("c"), `{"defaultTtl":2}`)
 			r.handOut()
-			_ = r.control(r.t.Context(), r.pending.Control())
+			_ = r.control(r.t.Context(), r.pending[0])
 		}, func(r *rig) {}, commits},
-		"and log time in between": {func(r *rig) { r.passTime(start + 1); r.idle() }, func(r *rig) { r.duties.heartbeat = time.Time{} }, commits + ", verify"},
+		"and log time in between": {func(r *rig) { r.passTime(start + 1); r.idle() },
+			func(r *rig) { r.duties.heartbeat = time.Time{} }, commits + ", verify"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -76,7 +88,8 @@ func TestG11_WhatAnOwnerCounts(t *testing.T) {
 	r.passTime(start + 1000) // and is a message too
 	r.idle()
 	m := r.Metrics
-	got := []float64{value(t, m.Applied), value(t, m.Rejected.WithLabelValues("404")), value(t, m.Expired), value(t, m.Lateness), value(t, m.Commits), float64(r.Status.Reaped.Load())}
+	got := []float64{value(t, m.Applied), value(t, m.Rejected.WithLabelValues("404")), value(t, m.Expired),
+		value(t, m.Lateness), value(t, m.Commits), float64(r.Status.Reaped.Load())}
 	if want := []float64{4, 1, 2, 2, float64(r.calls("commit")), 2}; !slices.Equal(got, want) {
 		t.Errorf("applied, rejected, expired, late, commits, reaped: %v, want %v", got, want)
 	}
@@ -90,13 +103,14 @@ func TestG7_TheEndOfARebuild(t *testing.T) {
 	}{{0, false}, {1, true}, {7, true}, {8, true}, {9, false}} {
 		r := newRig(t)
 		r.idle()
-		r.progress.Resume(store.State{Offset: 8, Watermark: start}, r.progress.Version(), tt.rebuild)
+		r.progress.Resume(store.State{Offset: 8, Watermark: start}, r.progress.Version, tt.rebuild)
 		r.passed = nil
-		if due, err := r.keep(t.Context()); due || err != nil || (r.calls("commit") == 1) != tt.ends || r.Status.FirstDue.Load() != math.MaxInt64 {
+		if due, err := r.keep(t.Context()); due || err != nil || (r.calls("commit") == 1) != tt.ends ||
+			r.Status.FirstDue.Load() != math.MaxInt64 {
 			t.Errorf("documents from below %d are missing at 8: %q, %t, %v", tt.rebuild, r.passed, due, err)
 		}
-		if tt.ends && r.progress.Rebuild() != 0 {
-			t.Errorf("documents from below %d are still missing", r.progress.Rebuild())
+		if tt.ends && r.progress.Rebuild != 0 {
+			t.Errorf("documents from below %d are still missing", r.progress.Rebuild)
 		}
 	}
 }
@@ -113,7 +127,8 @@ func TestG7_WhatVanishes(t *testing.T) {
 	r.at["read"] = func() {
 		if reads++; reads == 2 {
 			keys, err := r.redis.Client.Keys(t.Context(), "*docs*").Result()
-			if err != nil || r.redis.Client.HSet(t.Context(), keys[0], "z", r.redis.Client.HGet(t.Context(), keys[0], "a").Val()).Val() != 1 || r.redis.Client.HDel(t.Context(), keys[0], "a").Val() != 1 {
+			if err != nil || r.redis.Client.HSet(t.Context(), keys[0], "z", r.redis.Client.HGet(t.Context(), keys[0],
+				"a").Val()).Val() != 1 || r.redis.Client.HDel(t.Context(), keys[0], "a").Val() != 1 {
 				t.Error(keys, err)
 			}
 		}
@@ -134,11 +149,10 @@ func TestG3_ATakeoverKeepsWhatWasRead(t *testing.T) {
 		"nothing has changed":  {func(*rig) {}, 2},
 		"another owner was on": {func(r *rig) { r.moveTo(r.sent[1].Seq) }, 1},
 		"Redis has gone back":  {func(r *rig) { r.moveTo(1) }, 0},
-		"another process":      {func(r *rig) { p := r.pending; r.restart(); r.pending = p }, 0},
+		"another process":      {func(r *rig) { r.restart() }, 0},
 		"it is taken over once": {func(r *rig) {
 			r.TakeOverAgain()
 			_, _ = r.runOnce(r.t.Context())
-			r.pending.Messages = nil
 			r.handOut()
 		}, 0},
 	} {
@@ -154,11 +168,13 @@ func TestG3_ATakeoverKeepsWhatWasRead(t *testing.T) {
 			if err := r.takeOver(); err != nil {
 				t.Fatal(err)
 			}
-			if n := len(r.pending.Messages); n != tt.want || n == 0 && r.pending.Base != r.progress.Offset() {
-				t.Errorf("%d messages are kept, after %d; the offset is %d", n, r.pending.Base, r.progress.Offset())
+			if n, _ := r.Queue.Waiting(); n != tt.want || n == 0 && r.Queue.Base() != r.progress.Offset {
+				t.Errorf("%d messages are kept, after %d; the offset is %d", n, r.Queue.Base(), r.progress.Offset)
 			}
-			if r.Status.Applied.Load() != r.progress.Offset() || !r.Status.Owned.Load() || r.Status.Rebuild.Load() != r.progress.Rebuild() || r.due.Len() != 0 {
-				t.Errorf("others are told that %d is applied, and %d is missing", r.Status.Applied.Load(), r.Status.Rebuild.Load())
+			if r.Status.Applied.Load() != r.progress.Offset || !r.Status.Owned.Load() ||
+				r.Status.Rebuild.Load() != r.progress.Rebuild || r.due.Len() != 0 {
+				t.Errorf("others are told that %d is applied, and %d is missing", r.Status.Applied.Load(),
+					r.Status.Rebuild.Load())
 			}
 		})
 	}
@@ -167,7 +183,7 @@ func TestG3_ATakeoverKeepsWhatWasRead(t *testing.T) {
 // moveTo is what another owner does: it commits up to an offset.
 func (r *rig) moveTo(offset uint64) {
 	r.t.Helper()
-	at := store.Progress{Version: r.progress.Version(), Next: "another's", Offset: offset, Watermark: start}
+	at := store.Progress{Version: r.progress.Version, Next: "another's", Offset: offset, Watermark: start}
 	if err := store.New(r.redis.Client, prefix, 0, 1).Commit(r.t.Context(), at, nil, nil); err != nil {
 		r.t.Fatal(err)
 	}

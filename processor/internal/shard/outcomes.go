@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -109,4 +112,86 @@ func (o *Outcomes) Run(ctx context.Context) {
 		}
 		waiting = nil
 	}
+}
+
+const (
+	// An outcome that nobody heard is sent again after firstAgain, then after twice as long, and so
+	// on: tries times, for 10 s in all. A client that reconnects is back by then.
+	firstAgain = 5 * time.Millisecond
+	tries      = 11
+
+	// How many outcomes are kept until a server may have said that nobody heard them. The answer
+	// comes within a round trip.
+	kept = 4096
+	// How many outcomes wait to be sent again at most. When it is crowded, those that were sent
+	// more often give up first: their clients will hardly listen any more.
+	waitAtMost = 1024
+)
+
+// outbox sends outcomes to the inboxes of clients. A NATS server that knows no subscriber of an inbox drops what is
+// sent there, and says so to the sender. The outcome is then sent again. A server of a cluster may hear of the inbox
+// later than lapse of the message: the inbox comes straight from the server of the client, the message over the server
+// that stores it. Of a batch of writes that wait for their outcomes, that takes 2 to 6 % of the throughput.
+type outbox struct {
+	nc    *nats.Conn
+	reply string // the subject of what the server says, up to the number of the outcome
+
+	mu      sync.Mutex
+	last    uint64 // the number of the outcome that was sent last
+	sent    [kept]sent
+	waiting int // to be sent again
+}
+
+type sent struct {
+	number uint64
+	to     string
+	body   []byte
+	tries  int
+}
+
+func newOutbox(nc *nats.Conn) *outbox { return &outbox{nc: nc, reply: nc.NewInbox() + "."} }
+
+// listen listens to what the server says, until the function that it returns is called.
+func (o *outbox) listen() (end func(), err error) {
+	sub, err := o.nc.Subscribe(o.reply+"*", func(m *nats.Msg) {
+		number, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, o.reply), 10, 64)
+		if err == nil && m.Header.Get("Status") == "503" {
+			o.again(number)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return func() { _ = sub.Unsubscribe() }, nil
+}
+
+func (o *outbox) send(to string, body []byte) { o.sendOnce(sent{to: to, body: body}) }
+
+func (o *outbox) sendOnce(s sent) {
+	o.mu.Lock()
+	o.last++
+	s.number = o.last
+	s.tries++
+	o.sent[s.number%kept] = s
+	o.mu.Unlock()
+	reply := strconv.AppendUint(append(make([]byte, 0, 64), o.reply...), s.number, 10)
+	_ = o.nc.PublishRequest(s.to, string(reply), s.body)
+}
+
+// again sends an outcome again that nobody heard, after a while.
+func (o *outbox) again(number uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s := o.sent[number%kept]
+	if s.number != number || s.tries > tries || o.waiting >= waitAtMost/s.tries {
+		return
+	}
+	o.sent[number%kept] = sent{}
+	o.waiting++
+	time.AfterFunc(firstAgain<<(s.tries-1), func() {
+		o.mu.Lock()
+		o.waiting--
+		o.mu.Unlock()
+		o.sendOnce(s)
+	})
 }

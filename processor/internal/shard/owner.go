@@ -13,13 +13,10 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/backoff"
 	"github.com/seed18712806/lapse/processor/internal/crash"
-
 	"github.com/seed18712806/lapse/processor/internal/fold"
-
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
-
 	"github.com/seed18712806/lapse/processor/internal/streams"
-
+	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/trace"
 )
@@ -57,10 +54,13 @@ type Store interface {
 
 	ReadDocuments(ctx context.Context, version string, wants []store.Want) ([][]*store.Stored, error)
 	Due(ctx context.Context, version string, cuts []store.Cut, limit, bytes int, whole bool) ([]store.Due, error)
-	Between(ctx context.Context, version, collection string, slices []store.Slice, limit, bytes int) ([]store.Found, error)
-	Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange, changes []store.CollectionChanges) error
+	Between(ctx context.Context, version, collection string, slices []store.Slice, limit, bytes int,
+	) ([]store.Found, error)
+	Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange,
+		changes []store.CollectionChanges) error
 
-	Copy(ctx context.Context, version string, collections []string, at store.CopyPlace, documents, bytes int) (store.Copied, error)
+	Copy(ctx context.Context, version string, collections []string, at store.CopyPlace, documents, bytes int,
+	) (store.Copied, error)
 	Clear(ctx context.Context, version string, next store.State, rebuild uint64) error
 	Fill(ctx context.Context, version, next string, changes []store.CollectionFill) error
 	Count(ctx context.Context, version string, collections []string) (full []string, documents uint64, err error)
@@ -72,7 +72,11 @@ type Parts struct {
 	Shards      int // how many there are
 	Store       Store
 	Log         *streams.Log
-	Events      *Events
+	Link        *streams.Link
+	Publisher   *events.Publisher           // to the stream of events
+	Tail        *events.Tail                // of that stream
+	MaxAge      time.Duration               // of messages in the stream of events; 0 if they stay for ever
+	Mirror      Mirror                      // nil in the first region
 	MayLead     func(context.Context) error // an error if another region is the first now; nil where that is not asked
 	Lease       lease                       // nil if this process owns the shard whatever others do
 	Status      *Status
@@ -80,7 +84,6 @@ type Parts struct {
 	Reader      *Reader
 	Ticker      *Ticker
 	Pace        *Pace
-	Channel     *Channel
 	Checkpoints *Checkpoints
 	Desk        *snapshot.Desk // nil if there are no snapshots
 	Outcomes    *Outcomes
@@ -88,13 +91,14 @@ type Parts struct {
 	Limits      fold.Limits
 	Bounds      Bounds
 	Hook        crash.Hook
-	Trace       trace.Recorder // of the writes
+	Trace       trace.Recorder // of the writes, and of the events that follow from them
 	Logger      *slog.Logger
 }
 
 // Metrics count what the owners do.
 type Metrics struct {
 	Applied, Expired, Warned, Fenced, Rebuilds prometheus.Counter
+	Emitted                                    prometheus.Counter     // outputs
 	Rejected                                   *prometheus.CounterVec // by code
 	Lateness, Commits                          prometheus.Observer
 }
@@ -108,9 +112,9 @@ type Owner struct {
 	progress    fold.Progress
 	collections *fold.Collections
 	due         fold.DueQueue
-	pending     fold.Pending
+	pending     []*fold.Message // the first of the queue, of which this round applies some
 	announcer   *Announcer
-	delivery    delivery
+	outcomes    []fold.Outcome // of the last step, until they are sent
 
 	tenure tenure
 	reaper reaper
@@ -146,7 +150,7 @@ type duties struct {
 // New makes the owner of a shard, which begins in Run.
 func New(parts Parts) *Owner {
 	p := &Owner{Parts: parts}
-	p.announcer = NewAnnouncer(p.Channel, p.Shard, p)
+	p.announcer = NewAnnouncer(&p.Parts, p)
 	return p
 }
 
@@ -203,12 +207,12 @@ func (p *Owner) Run(ctx context.Context) error {
 	return nil
 }
 
-// progressed reports whether the shard has got on since its last failure: it has committed
-// something that came after its takeover, or nothing has failed for a while. A takeover is no
-// progress, nor is a part of a load: else a shard that always fails after it would be taken over
-// again and again without a pause, with a tick and a fence each time.
+// progressed reports whether the shard has got on since its last failure: it has committed something that came after
+// its takeover, or nothing has failed for a while. A takeover is no progress, nor is a part of a load: else a shard
+// that always fails after it would be taken over again and again without a pause, with a tick and a fence each time.
 func (p *Owner) progressed() bool {
-	return p.tenure.loads == nil && (p.progress.CommittedOffset() > p.announcer.UpTo() || time.Since(p.tenure.failed) > backoff.Calm)
+	return p.tenure.loads == nil && (p.progress.CommittedOffset > p.announcer.upTo ||
+		time.Since(p.tenure.failed) > backoff.Calm)
 }
 
 // fatal reports whether an error means that it would be wrong to go on.
@@ -234,10 +238,9 @@ func (p *Owner) fail(ctx context.Context, err error, failures int) {
 	backoff.Wait(ctx, backoff.AfterFailures(failures, p.Shard, p.Shards))
 }
 
-// runOnce does the next thing, traffic first: it applies messages that have arrived, reaps
-// some documents that are due, warns of some that will be, and verifies the stored state.
-// worked reports that there may be more to do at once. A step that has begun ends, although
-// stop is done.
+// runOnce does the next thing, traffic first: it applies messages that have arrived, reaps some documents that are due,
+// warns of some that will be, and verifies the stored state. worked reports that there may be more to do at once. A
+// step that has begun ends, although stop is done.
 func (p *Owner) runOnce(stop context.Context) (worked bool, err error) {
 	ctx := context.WithoutCancel(stop)
 	if p.Lease != nil {
@@ -270,26 +273,26 @@ func (p *Owner) runOnce(stop context.Context) (worked bool, err error) {
 	if p.tenure.loads != nil {
 		return true, p.load(stop)
 	}
-	read := p.Queue.ReadUpTo() // before Take: no message is missing up to there
+	read := p.Queue.ReadUpTo() // before Next: no message is missing up to there
 	var all bool
-	if p.pending.Messages, all = p.Queue.Take(p.pending.Messages, fold.BatchMessages, fold.BatchBytes); !all {
+	if p.pending, all = p.Queue.Next(fold.BatchMessages, fold.BatchBytes); !all {
 		read = fold.Position{}
 	}
 	var batch []*fold.Message
-	if m := p.pending.Control(); m != nil {
-		if err := p.control(ctx, m); err != nil {
+	if len(p.pending) > 0 && p.pending[0].IsControl() {
+		if err := p.control(ctx, p.pending[0]); err != nil {
 			return false, err
 		}
 		worked = true
 	} else {
-		batch = fold.Batch(p.pending.Messages)
+		batch = fold.Batch(p.pending)
 	}
 	stepped, err := p.step(ctx, batch, read)
 	if err != nil {
 		return false, err
 	}
 	warned := false
-	if p.nextWarning() <= p.progress.Watermark() {
+	if p.nextWarning() <= p.progress.Watermark {
 		if warned, err = p.warn(ctx); err != nil {
 			return false, err
 		}
@@ -319,13 +322,13 @@ func (p *Owner) keep(ctx context.Context) (due bool, err error) {
 	p.Status.FirstDue.Store(p.firstDueKnown())
 	next = min(next, p.nextWarning())
 	p.Ticker.WakeAt(next)
-	if read := p.Queue.ReadUpTo(); read.Time >= next && read.Seq > p.progress.Offset() {
+	if read := p.Queue.ReadUpTo(); read.Time >= next && read.Seq > p.progress.Offset {
 		return true, nil // since the last step
 	}
 	if settled, err := p.settle(ctx); err != nil || settled {
 		return settled, err
 	}
-	if p.progress.Rebuild() != 0 && p.progress.Offset() >= p.progress.Rebuild() {
+	if p.progress.Rebuild != 0 && p.progress.Offset >= p.progress.Rebuild {
 		return false, p.commit(ctx, p.progress.Here(), nil, nil)
 	}
 	if time.Since(p.duties.heartbeat) < HeartbeatEvery {
@@ -348,14 +351,14 @@ func (p *Owner) Verify(ctx context.Context) error { return p.verify(ctx, nil) }
 // Verified is when this process was the owner for certain.
 func (p *Owner) Verified() time.Time { return p.tenure.verified }
 
-// verify makes sure that the shard is this process's, and that some collections are
-// as they were left.
+// verify makes sure that the shard is this process's, and that some collections are as they were left.
 func (p *Owner) verify(ctx context.Context, collections []string) error {
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
 	defer p.Status.Works("waiting for Redis (verify)")()
 	began := time.Now()
-	if err := p.Store.Verify(ctx, p.progress.Version(), collections, p.collections.IndexesOf(collections)...); err != nil {
+	if err := p.Store.Verify(ctx, p.progress.Version, collections,
+		p.collections.IndexesOf(collections)...); err != nil {
 		return err
 	}
 	p.tenure.verified = began
@@ -370,11 +373,12 @@ func (p *Owner) judge() {
 	p.Status.Paused.Store(int64(p.collections.Paused()))
 	p.Status.Making.Store(int64(p.collections.IndexesMade()))
 	switch {
-	case p.firstDue() <= p.progress.CommittedWatermark():
-		p.Status.Due.Store(min(known, p.progress.CommittedWatermark()))
-	case p.collections.FirstWarning() > p.progress.CommittedWatermark():
+	case p.firstDue() <= p.progress.CommittedWatermark:
+		p.Status.Due.Store(min(known, p.progress.CommittedWatermark))
+	case p.collections.FirstWarning() > p.progress.CommittedWatermark:
 		p.announcer.Settle(&Checkpoint{
-			Log: p.Log.ID(), Seq: p.progress.CommittedOffset(), Watermark: p.progress.CommittedWatermark(), Stamp: p.progress.Stamp().String(),
+			Log: p.Log.ID(), Seq: p.progress.CommittedOffset, Watermark: p.progress.CommittedWatermark,
+			Stamp: p.progress.Stamp.String(),
 		})
 		fallthrough
 	default:
@@ -384,6 +388,5 @@ func (p *Owner) judge() {
 
 func (p *Owner) failed(err error) error { return fmt.Errorf("shard %d: %w", p.Shard, err) }
 
-// Collections are the collections of the shard; nil before the first takeover. Tests
-// read them.
+// Collections are the collections of the shard; nil before the first takeover. Tests read them.
 func (p *Owner) Collections() *fold.Collections { return p.collections }

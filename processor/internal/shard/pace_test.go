@@ -25,12 +25,14 @@ func TestG9_TheRoomFollowsTheRequests(t *testing.T) {
 	}{
 		{0, 62, 258}, {0, 7, mostRoom}, {0, 0, mostRoom}, {0, 0, mostRoom}, // idle
 		{1, 1, mostRoom}, {7, 7, mostRoom}, {8, 8, 2000}, {100, 100, 160}, {100, 100, 160},
-		{90, 90, 177}, {13, 13, 1230}, {499, 499, leastRoom}, {500, 500, leastRoom}, {501, 500, leastRoom}, {1e6, 500, leastRoom},
+		{90, 90, 177}, {13, 13, 1230}, {499, 499, leastRoom}, {500, 500, leastRoom}, {501, 500, leastRoom},
+		{1e6, 500, leastRoom},
 		{61, 62, 258}, {63, 63, 253}, {7, 7, mostRoom}, {6, 6, mostRoom}, // down again
 	} {
 		demand = after(demand, step.counted)
 		if got := room(demand); demand != int64(step.demand) || got != step.room {
-			t.Errorf("count %d, %d requests a second: a demand of %d, and room for %d; want %d, %d", i, step.counted, demand, got, step.demand, step.room)
+			t.Errorf("count %d, %d requests a second: a demand of %d, and room for %d; want %d, %d", i, step.counted,
+				demand, got, step.demand, step.room)
 		}
 	}
 }
@@ -55,13 +57,15 @@ func TestG9_NoAnswerIsTraffic(t *testing.T) {
 		for _, step := range []struct {
 			fails, hangs bool
 			want         int
-		}{{false, false, mostRoom}, {true, false, leastRoom}, {false, false, mostRoom}, {false, true, leastRoom}, {false, false, mostRoom}} {
+		}{{false, false, mostRoom}, {true, false, leastRoom}, {false, false, mostRoom}, {false, true, leastRoom},
+			{false, false, mostRoom}} {
 			fails.Store(step.fails)
 			hangs.Store(step.hangs)
 			p.Room()
 			time.Sleep(250 * time.Millisecond)
 			if got := room(p.demand.Load()); got != step.want || p.GivesWay() != (step.want < mostRoom) {
-				t.Errorf("it fails: %t, it hangs: %t: there is room for %d, want %d; it gives way: %t", step.fails, step.hangs, got, step.want, p.GivesWay())
+				t.Errorf("it fails: %t, it hangs: %t: there is room for %d, want %d; it gives way: %t", step.fails,
+					step.hangs, got, step.want, p.GivesWay())
 			}
 		}
 	})
@@ -133,7 +137,8 @@ func leftOverCapacity(t *testing.T) {
 	all.Go(func() { m.reap(ctx) })
 	all.Go(func() { m.pace.Run(ctx) })
 	var table strings.Builder
-	fmt.Fprintln(&table, "\n| minute | requests | room after 100 ms | reaped a second | a request waits, at most |\n|---|---|---|---|---|")
+	fmt.Fprintln(&table, "\n| minute | requests | room after 100 ms | reaped a second | a request waits, at most "+
+		"|\n|---|---|---|---|---|")
 	for minute := range minutes {
 		for _, ph := range phases {
 			m.begin(ph)
@@ -149,10 +154,12 @@ func leftOverCapacity(t *testing.T) {
 			}
 			rate := float64(m.reaped.Load()-reaped) / (ph.lasts - 100*time.Millisecond).Seconds()
 			if minute == 0 || minute == minutes-1 {
-				fmt.Fprintf(&table, "| %d | %s | %d to %d | %.0f | %.1f ms |\n", minute+1, ph.name, low, high, rate, float64(worst)/40)
+				fmt.Fprintf(&table, "| %d | %s | %d to %d | %.0f | %.1f ms |\n", minute+1, ph.name, low, high, rate,
+					float64(worst)/40)
 			}
 			if low < ph.low || high > ph.high || worst > ph.high {
-				t.Errorf("minute %d, %s: room for %d to %d documents, and %d were being reaped; want %d to %d", minute+1, ph.name, low, high, worst, ph.low, ph.high)
+				t.Errorf("minute %d, %s: room for %d to %d documents, and %d were being reaped; want %d to %d", minute+
+					1, ph.name, low, high, worst, ph.low, ph.high)
 			}
 		}
 	}

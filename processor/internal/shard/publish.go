@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -11,10 +12,8 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/fold"
-	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/store"
-	"github.com/seed18712806/lapse/sink/trace"
 )
 
 const (
@@ -23,26 +22,14 @@ const (
 	pauseAtMost = 500 * time.Millisecond
 )
 
-// Channel is where an announcer publishes.
-type Channel struct {
-	Publisher *events.Publisher
-	Tail      *events.Tail
-	Link      *streams.Link
-	Emitted   prometheus.Counter
-	Hook      crash.Hook
-	Trace     trace.Recorder
-	MaxAge    time.Duration // of messages in the stream; 0 if they stay for ever
-	Mirror    Mirror        // nil in the first region
-}
-
 // Mirror is what a region that follows another one knows of that. There an announcer publishes nothing: it
 // waits until the stream of events, which is a mirror, has the outputs.
 type Mirror interface {
 	// Published is a checkpoint of the first region whose outputs are all in the mirror; nil if none is known.
 	// news is closed when there may be a newer one.
 	Published() (c *Checkpoint, news <-chan struct{})
-	// Reached reports whether the mirrors were compared with the first region since the session began, and have what that
-	// had then.
+	// Reached reports whether the mirrors were compared with the first region since the session began, and have what
+	// that had then.
 	Reached() bool
 	// Ended is done when nobody is to wait any longer.
 	Ended() context.Context
@@ -56,12 +43,10 @@ type ownership interface {
 	Verified() time.Time
 }
 
-// Announcer publishes the outputs of a shard, each once. Only the owner's
-// goroutine calls it, but for Settled.
+// Announcer publishes the outputs of a shard, each once. Only the owner's goroutine calls it, but for Settled.
 type Announcer struct {
 	Published
-	shard   int
-	channel *Channel
+	parts   *Parts
 	owner   ownership
 	fence   *events.Fence // of the last takeover; nil before the first one
 	last    events.Place  // of the last output
@@ -70,8 +55,8 @@ type Announcer struct {
 }
 
 // NewAnnouncer makes the announcer of a shard.
-func NewAnnouncer(c *Channel, shard int, owner ownership) *Announcer {
-	return &Announcer{shard: shard, channel: c, owner: owner}
+func NewAnnouncer(parts *Parts, owner ownership) *Announcer {
+	return &Announcer{parts: parts, owner: owner}
 }
 
 // Hold keeps the tail of the stream, for a takeover that begins. No checkpoint is stored from now on: it could
@@ -80,7 +65,7 @@ func (a *Announcer) Hold() {
 	a.settled.Store(nil)
 	if !a.holds {
 		a.holds = true
-		a.channel.Tail.Hold()
+		a.parts.Tail.Hold()
 	}
 }
 
@@ -88,7 +73,7 @@ func (a *Announcer) Hold() {
 func (a *Announcer) release() {
 	if a.holds {
 		a.holds = false
-		a.channel.Tail.Release()
+		a.parts.Tail.Release()
 	}
 }
 
@@ -106,7 +91,7 @@ func (a *Announcer) Begin(c Checkpoint, upTo uint64, last events.Place) {
 func (a *Announcer) Settle(c *Checkpoint) {
 	if c.From = a.checkpoint.From; a.passed(c.Seq, c.Watermark) {
 		a.release()
-		c.From = a.channel.Publisher.Last()
+		c.From = a.parts.Publisher.Last()
 	}
 	c.Last = a.last
 	a.settled.Store(c)
@@ -143,7 +128,7 @@ func (a *Announcer) Publish(ctx context.Context, outputs []fold.Output, from sto
 
 // publication are outputs that are published behind a fence, and how that has ended.
 type publication struct {
-	channel  *Channel
+	parts    *Parts
 	fence    events.Fence
 	messages []events.Message
 	began    time.Time
@@ -153,7 +138,7 @@ type publication struct {
 
 // prepare makes sure that the owner may publish outputs. It returns nil if there is nothing to send.
 func (a *Announcer) prepare(ctx context.Context, outputs []fold.Output, from store.Stamp) (*publication, error) {
-	if a.channel.Mirror != nil {
+	if a.parts.Mirror != nil {
 		return nil, a.await(ctx, outputs)
 	}
 	messages := a.missing(outputs)
@@ -163,10 +148,9 @@ func (a *Announcer) prepare(ctx context.Context, outputs []fold.Output, from sto
 	if from.Seq != 0 {
 		messages[0].Name(from.Seq, from.At)
 	}
-	c := a.channel
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	if a.fence.Stale(c.MaxAge / 2) {
+	if a.fence.Stale(a.parts.MaxAge / 2) {
 		if err := a.refence(ctx); err != nil {
 			return nil, err
 		}
@@ -177,18 +161,18 @@ func (a *Announcer) prepare(ctx context.Context, outputs []fold.Output, from sto
 			return nil, err
 		}
 	}
-	if err := c.Hook.At(crash.BeforePublish); err != nil {
+	if err := a.parts.Hook.At(crash.BeforePublish); err != nil {
 		return nil, err
 	}
-	return &publication{channel: c, fence: *a.fence, messages: messages, began: began}, nil
+	return &publication{parts: a.parts, fence: *a.fence, messages: messages, began: began}, nil
 }
 
 // send sends the messages, and waits until they are stored. It touches nothing of the owner.
 func (o *publication) send(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	o.err = o.channel.Link.Ask(ctx, func(ctx context.Context) (err error) {
-		o.last, err = o.channel.Publisher.Publish(ctx, o.fence, o.messages)
+	o.err = o.parts.Link.Ask(ctx, func(ctx context.Context) (err error) {
+		o.last, err = o.parts.Publisher.Publish(ctx, o.fence, o.messages)
 		return err
 	})
 }
@@ -204,29 +188,27 @@ func (a *Announcer) sent(o *publication) error {
 		return a.failed(fmt.Errorf("%w: it stores at sequence %d, and had %d", events.ErrLost, o.last.Seq, a.last.Seq))
 	}
 	a.last = o.last
-	c := a.channel
-	c.Emitted.Add(float64(len(o.messages)))
-	c.traceEvents(o.messages, o.began)
-	return c.Hook.At(crash.AfterPublish)
+	a.parts.Metrics.Emitted.Add(float64(len(o.messages)))
+	a.parts.traceEvents(o.messages, o.began)
+	return a.parts.Hook.At(crash.AfterPublish)
 }
 
 // traceEvents records the publication of events whose writes carried a traceparent.
-func (c *Channel) traceEvents(messages []events.Message, began time.Time) {
-	if c.Trace == nil {
+func (p *Parts) traceEvents(messages []events.Message, began time.Time) {
+	if p.Trace == nil {
 		return
 	}
 	ended := time.Now()
 	for _, m := range messages {
 		if s, ok := m.Span(); ok {
 			s.Began, s.Ended = began, ended
-			c.Trace(s)
+			p.Trace(s)
 		}
 	}
 }
 
-// refence stores a new fence, and then verifies that the shard is still this
-// process's. From then on the stream refuses publications of a former owner; and if
-// another owner stores a fence, it refuses ours.
+// refence stores a new fence, and then verifies that the shard is still this process's. From then on the stream refuses
+// publications of a former owner; and if another owner stores a fence, it refuses ours.
 func (a *Announcer) refence(ctx context.Context) error {
 	if err := a.Fence(ctx); err != nil {
 		return err
@@ -236,7 +218,7 @@ func (a *Announcer) refence(ctx context.Context) error {
 
 // FencePlace is where the stream has the fence.
 func (a *Announcer) FencePlace() events.Place {
-	if a.channel.Mirror != nil {
+	if a.parts.Mirror != nil {
 		return events.Place{}
 	}
 	return a.fence.Place()
@@ -244,24 +226,23 @@ func (a *Announcer) FencePlace() events.Place {
 
 // Fence stores a fence in the stream of events.
 func (a *Announcer) Fence(ctx context.Context) error {
-	c := a.channel
-	if c.Mirror != nil {
+	if a.parts.Mirror != nil {
 		return nil
 	}
-	if err := c.Hook.At(crash.BeforeFence); err != nil {
+	if err := a.parts.Hook.At(crash.BeforeFence); err != nil {
 		return err
 	}
 	var fence events.Fence
 	// If an answer is lost, a second fence keeps out the same as the first.
-	err := c.Link.Query(ctx, func(ctx context.Context) (err error) {
-		fence, err = c.Publisher.Fence(ctx, a.shard)
+	err := a.parts.Link.Query(ctx, func(ctx context.Context) (err error) {
+		fence, err = a.parts.Publisher.Fence(ctx, a.parts.Shard)
 		return err
 	})
 	if err != nil {
 		return a.failed(err)
 	}
 	a.fence = &fence
-	return c.Hook.At(crash.AfterFence)
+	return a.parts.Hook.At(crash.AfterFence)
 }
 
 // missing returns the outputs that have to be published, in their order: all that are new,
@@ -273,7 +254,7 @@ func (a *Announcer) missing(outputs []fold.Output) []events.Message {
 		case isPublished:
 			continue
 		case maybePublished:
-			if at, found := a.channel.Tail.Find(o.Message); found {
+			if at, found := a.parts.Tail.Find(o.Message); found {
 				if at.Seq > a.last.Seq {
 					a.last = at
 				}
@@ -286,7 +267,7 @@ func (a *Announcer) missing(outputs []fold.Output) []events.Message {
 }
 
 func (a *Announcer) failed(err error) error {
-	return fmt.Errorf("shard %d: %w", a.shard, err)
+	return fmt.Errorf("shard %d: %w", a.parts.Shard, err)
 }
 
 // Lateness observes how late the events of outputs that passed their deadline were stored.
@@ -302,3 +283,138 @@ func (a *Announcer) Lateness(observer prometheus.Observer, outputs []fold.Output
 // paused reports whether so much time has passed, by either clock, that another process may have taken
 // over. A machine that was suspended shows it only by its wall clock.
 func paused(monotonic, wall time.Duration) bool { return max(monotonic, wall) > pauseAtMost }
+
+// Published knows which outputs of a shard may have been published before, by another owner or by this process before a
+// failure. Their causes are in the log as it was when the shard was taken over:
+//
+//   - N1: an output whose cause is at or before the checkpoint has been published.
+//   - N2: one whose cause is after it, and at or before upTo, may have been published. It has been
+//     if the tail of the stream has it, from the checkpoint's From to the owner's fence.
+//   - N3: one whose cause is after upTo has not been published.
+//
+// The cause of an expiration by the passing of time is the first message stamped at or after its deadline, whenever the
+// document is reaped. So its deadline is compared with the log time at upTo, and with that of the checkpoint.
+type Published struct {
+	checkpoint Checkpoint
+	upTo       uint64 // last sequence of the log when the shard was taken over
+	time       int64  // log time at upTo; math.MaxInt64 until it is known
+}
+
+// Checkpoint is a position in the log up to which all outputs of a shard are published.
+type Checkpoint struct {
+	Format    int    `json:"format"`    // see wire.Format
+	Log       string `json:"log"`       // identity of the log
+	Seq       uint64 `json:"seq"`       // in the log
+	Watermark int64  `json:"watermark"` // log time there, Unix milliseconds
+	// Stamp is that of the last message that has moved Seq or Watermark, as far as it is known; see store.Stamp.
+	Stamp string `json:"stamp,omitempty"`
+	// From is a place in the stream of events: it stores behind it all outputs of the shard
+	// that are caused after Seq. Last is where it has the last output that was published then.
+	From events.Place `json:"from,omitzero"`
+	Last events.Place `json:"last,omitzero"`
+	// Origin is the sequence after which the shard began, where it was begun anew
+	// from a log that did not reach back to its own beginning.
+	Origin uint64 `json:"origin,omitempty"`
+	// GivenUp is a sequence of the log. The outputs that the stream of events had lost of the
+	// shard when it was before that, and that could not be made again, were given up by a person.
+	GivenUp uint64 `json:"givenUp,omitempty"`
+	// Anew is a sequence of the stream of events. A person has begun the shard anew when the stream had that. States,
+	// snapshots and outputs from before may follow from messages that the log has lost, and do not count.
+	Anew uint64 `json:"anew,omitempty"`
+}
+
+// ParsedStamp is Stamp, which is valid: see Checkpoints.
+func (c Checkpoint) ParsedStamp() store.Stamp {
+	s, _ := store.ParseStamp(c.Stamp)
+	return s
+}
+
+func newPublished(c Checkpoint, upTo uint64) Published {
+	return Published{checkpoint: c, upTo: upTo, time: math.MaxInt64}
+}
+
+// UpTo is the last sequence of the log when the shard was taken over.
+func (p *Published) UpTo() uint64 { return p.upTo }
+
+// Pass notes the log time at UpTo, when the first message after it comes.
+func (p *Published) Pass(watermark int64) {
+	if p.time == math.MaxInt64 {
+		p.time = watermark
+	}
+}
+
+// passed reports whether no output behind a position may have been published by a former owner.
+func (p *Published) passed(offset uint64, watermark int64) bool {
+	return offset >= p.upTo && watermark >= p.time
+}
+
+// novelty is what is known of an output.
+type novelty int
+
+const (
+	isPublished novelty = iota
+	maybePublished
+	isNew
+)
+
+func (p *Published) of(o fold.Output) novelty {
+	if o.Seq != 0 {
+		return compare(o.Seq, p.checkpoint.Seq, p.upTo)
+	}
+	return compare(o.At, p.checkpoint.Watermark, p.time)
+}
+
+func compare[T uint64 | int64](cause, checkpoint, upTo T) novelty {
+	switch {
+	case cause <= checkpoint:
+		return isPublished
+	case cause <= upTo:
+		return maybePublished
+	default:
+		return isNew
+	}
+}
+
+// All reports whether every output up to an offset and a log time has been published.
+func (p *Published) All(offset uint64, watermark int64) bool {
+	return offset <= p.checkpoint.Seq && watermark <= p.checkpoint.Watermark
+}
+
+// errFollowing: the session has ended while a shard waited for the first region.
+var errFollowing = errors.New("the wait for the first region has ended")
+
+// awaitAgain is how often an owner that waits verifies that it still is the owner.
+const awaitAgain = time.Second
+
+// await waits until the mirror of the stream of events has outputs, in their order, or a checkpoint says that
+// they were published. The first region publishes them before it commits: so what is committed here never
+// passes an output that the first region may still have to publish, and a promotion can.
+func (a *Announcer) await(ctx context.Context, outputs []fold.Output) error {
+	m := a.parts.Mirror
+	for len(outputs) > 0 {
+		found := a.parts.Tail.Changed()
+		c, news := m.Published()
+		if c != nil && c.Seq >= a.checkpoint.Seq && c.Watermark >= a.checkpoint.Watermark {
+			a.checkpoint = *c
+		}
+		for len(outputs) > 0 && len(a.missing(outputs[:1])) == 0 {
+			outputs = outputs[1:]
+		}
+		if len(outputs) == 0 {
+			return nil
+		}
+		verify := time.NewTimer(awaitAgain)
+		select {
+		case <-found:
+		case <-news:
+		case <-verify.C:
+			if err := a.owner.Verify(ctx); err != nil {
+				return err
+			}
+		case <-m.Ended().Done():
+			return a.failed(errFollowing)
+		}
+		verify.Stop()
+	}
+	return nil
+}

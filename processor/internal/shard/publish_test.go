@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/fold"
 	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 var errFail = errors.New("fails")
@@ -63,20 +65,22 @@ func TestG1_BeforeAnythingIsPublished(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t)
-			a := NewAnnouncer(r.Channel, 0, &tt.owner)
+			a := NewAnnouncer(&r.Parts, &tt.owner)
 			r.begin(a, Checkpoint{}, 0)
 			fence := a.FencePlace()
-			r.Channel.MaxAge, r.Channel.Hook = tt.maxAge, tt.hook
+			r.MaxAge, r.Hook = tt.maxAge, tt.hook
 			err := a.Publish(t.Context(), r.outputs(15), store.Stamp{})
 			if !errors.Is(err, tt.want) || tt.owner.verify != tt.verify || (a.FencePlace() != fence) != tt.refences {
-				t.Errorf("%v, asked %d times, the fence was at %v and is at %v", err, tt.owner.verify, fence, a.FencePlace())
+				t.Errorf("%v, asked %d times, the fence was at %v and is at %v", err, tt.owner.verify, fence,
+					a.FencePlace())
 			}
 			r.stored(tt.stored...)
 			var emitted dto.Metric
-			if err := r.Channel.Emitted.Write(&emitted); err != nil {
+			if err := r.Metrics.Emitted.Write(&emitted); err != nil {
 				t.Fatal(err)
 			}
-			if n := emitted.Counter.GetValue(); n != float64(len(tt.stored)) || (a.Last() == events.Place{}) != (n == 0) {
+			if n := emitted.Counter.GetValue(); n != float64(len(tt.stored)) ||
+				(a.Last() == events.Place{}) != (n == 0) {
 				t.Errorf("%v were emitted, the last one is at %v", n, a.Last())
 			}
 		})
@@ -89,7 +93,8 @@ func TestG1_WhoMayHaveLostItsShard(t *testing.T) {
 	for _, tt := range []struct {
 		monotonic, wall time.Duration
 		want            bool
-	}{{0, 0, false}, {pauseAtMost, pauseAtMost, false}, {pauseAtMost + 1, 0, true}, {pauseAtMost + 1, -time.Hour, true}, {0, pauseAtMost + 1, true}} {
+	}{{0, 0, false}, {pauseAtMost, pauseAtMost, false}, {pauseAtMost + 1, 0, true}, {pauseAtMost + 1, -time.Hour, true},
+		{0, pauseAtMost + 1, true}} {
 		if got := paused(tt.monotonic, tt.wall); got != tt.want {
 			t.Errorf("after %v, and %v by the wall clock: %v, want %v", tt.monotonic, tt.wall, got, tt.want)
 		}
@@ -100,14 +105,14 @@ func TestG1_WhoMayHaveLostItsShard(t *testing.T) {
 func TestG1_AFenceIsRenewedInTime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	a := NewAnnouncer(r.Channel, 0, self{})
+	a := NewAnnouncer(&r.Parts, self{})
 	r.begin(a, Checkpoint{}, 0)
 	if err := a.Fence(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	fence, made := a.FencePlace(), time.Now()
 	r.stored() // which takes a while
-	r.Channel.MaxAge = time.Since(made)
+	r.MaxAge = time.Since(made)
 	if r.publish(a, r.outputs(15)); a.FencePlace() == fence {
 		t.Error("a fence that is as old as the stream's messages may be is used")
 	}
@@ -117,12 +122,12 @@ func TestG1_AFenceIsRenewedInTime(t *testing.T) {
 func TestG12_TheStreamGoesBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	a := NewAnnouncer(r.Channel, 0, self{})
+	a := NewAnnouncer(&r.Parts, self{})
 	r.begin(a, Checkpoint{}, 0)
 	for i, behind := range []uint64{0, 100} {
-		a.last.Seq = r.Channel.Publisher.Last().Seq + 1 + behind
+		a.last.Seq = r.Publisher.Last().Seq + 1 + behind
 		if err := a.Publish(t.Context(), r.outputs(uint64(15+i)), store.Stamp{}); !errors.Is(err, events.ErrLost) {
-			t.Errorf("it stores at %v, and had %d: %v", r.Channel.Publisher.Last(), a.last.Seq, err)
+			t.Errorf("it stores at %v, and had %d: %v", r.Publisher.Last(), a.last.Seq, err)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -142,10 +147,10 @@ func TestG12_TheStreamGoesBack(t *testing.T) {
 func TestG3_WhatIsStoredIsRemembered(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	former := NewAnnouncer(r.Channel, 0, self{})
+	former := NewAnnouncer(&r.Parts, self{})
 	r.begin(former, Checkpoint{}, 0)
 	r.publish(former, r.outputs(11, 12))
-	a := NewAnnouncer(r.Channel, 0, self{})
+	a := NewAnnouncer(&r.Parts, self{})
 	r.begin(a, Checkpoint{Seq: 10, Watermark: 1}, 14)
 	for _, seq := range []uint64{12, 11} { // both are stored
 		if r.publish(a, r.outputs(seq)); a.Last() != former.Last() {
@@ -163,9 +168,10 @@ func TestG3_WhatIsStoredIsRemembered(t *testing.T) {
 
 // TestG3_PublishedUpTo: it is the checkpoint of the takeover, until a later one is settled.
 func TestG3_PublishedUpTo(t *testing.T) {
-	a := NewAnnouncer(nil, 0, self{})
+	a := NewAnnouncer(&Parts{}, self{})
 	a.Begin(Checkpoint{Seq: 10}, 10, events.Place{})
-	for settled, want := range map[Checkpoint]bool{{}: false, {Seq: 9, Watermark: 7}: false, {Seq: 10, Watermark: 7}: true, {Seq: 11}: true} {
+	for settled, want := range map[Checkpoint]bool{{}: false, {Seq: 9, Watermark: 7}: false,
+		{Seq: 10, Watermark: 7}: true, {Seq: 11}: true} {
 		if settled.Seq > 0 {
 			a.settled.Store(&settled)
 		}
@@ -190,5 +196,227 @@ func TestLatenessIsOfNewEvents(t *testing.T) {
 	a.Lateness(&got, []fold.Output{{At: 900}, {At: 1500}, {At: 2500}, {At: 3000}}, time.UnixMilli(4000))
 	if !slices.Equal(got, []float64{1.5, 1}) {
 		t.Errorf("%v s late", got)
+	}
+}
+
+// TestG3_Published is the truth table of which outputs may have been published: around
+// the checkpoint and around the end of the log at the takeover, for outputs that a message
+// caused and for those that the passing of time caused. It fails if a boundary moves.
+func TestG3_Published(t *testing.T) {
+	s := newPublished(Checkpoint{Seq: 10, Watermark: 1000}, 20)
+	check := func(o fold.Output, want novelty) {
+		t.Helper()
+		if got := s.of(o); got != want {
+			t.Errorf("output of %d at %d: %d, want %d", o.Seq, o.At, got, want)
+		}
+	}
+	bySeq := func() {
+		t.Helper()
+		for seq, want := range map[uint64]novelty{1: isPublished, 10: isPublished, 11: maybePublished,
+			20: maybePublished, 21: isNew} {
+			check(fold.Output{Seq: seq, At: 1}, want)
+			check(fold.Output{Seq: seq, At: math.MaxInt64}, want)
+		}
+	}
+	bySeq()
+	// Until the log was applied up to its end at the takeover, its time there is
+	// not known.
+	for at, want := range map[int64]novelty{1: isPublished, 1000: isPublished, 1001: maybePublished,
+		math.MaxInt64: maybePublished} {
+		check(fold.Output{At: at}, want)
+	}
+	s.Pass(2000)
+	s.Pass(3000) // only the first counts
+	bySeq()
+	for at, want := range map[int64]novelty{1000: isPublished, 1001: maybePublished, 2000: maybePublished,
+		2001: isNew} {
+		check(fold.Output{At: at}, want)
+	}
+	for _, c := range []struct {
+		offset    uint64
+		watermark int64
+		want      bool
+	}{{10, 1000, true}, {9, 999, true}, {11, 1000, false}, {10, 1001, false}} {
+		if got := s.All(c.offset, c.watermark); got != c.want {
+			t.Errorf("all up to %d at %d is published: %v, want %v", c.offset, c.watermark, got, c.want)
+		}
+	}
+	for _, c := range []struct {
+		offset    uint64
+		watermark int64
+		want      bool
+	}{{20, 2000, true}, {21, 2001, true}, {19, 2000, false}, {20, 1999, false}} {
+		if got := s.passed(c.offset, c.watermark); got != c.want {
+			t.Errorf("what a former owner may have published is passed at %d at %d: %v, want %v", c.offset, c.watermark,
+				got, c.want)
+		}
+	}
+	if unknown := newPublished(Checkpoint{}, 5); unknown.passed(5, 1<<50) {
+		t.Error("it is passed although log time at the end of the log is not known")
+	}
+
+	none := newPublished(Checkpoint{}, 0)
+	none.Pass(0)
+	if none.of(fold.Output{Seq: 1}) != isNew || none.of(fold.Output{At: 1}) != isNew || none.All(0, 1) {
+		t.Error("without a checkpoint, in an empty log, everything is new")
+	}
+}
+
+// self is an owner that nobody takes anything from.
+type self struct{}
+
+func (self) Verify(context.Context) error { return nil }
+func (self) Verified() time.Time          { return time.Now() }
+
+// begin is what an owner does of a takeover that concerns the stream of events.
+func (r *rig) begin(a *Announcer, c Checkpoint, upTo uint64) {
+	r.t.Helper()
+	a.Hold()
+	if err := a.Fence(r.t.Context()); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := r.Tail.Cover(r.t.Context(), c.From.Seq, a.FencePlace().Seq); err != nil {
+		r.t.Fatal(err)
+	}
+	a.Begin(c, upTo, c.Last)
+}
+
+// outputs are the rejections of messages of the log.
+func (r *rig) outputs(seqs ...uint64) (all []fold.Output) {
+	for _, seq := range seqs {
+		all = append(all, fold.Output{Seq: seq, Message: events.Rejected(r.log, events.Rejection{Subject: "x",
+			Rest: "x", Seq: seq, Ts: 1, Code: 400, Error: "x"})})
+	}
+	return all
+}
+
+func (r *rig) publish(a *Announcer, outputs []fold.Output) {
+	r.t.Helper()
+	if err := a.Publish(r.t.Context(), outputs, store.Stamp{}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// stored fails the test unless the stream has the rejections of these messages, in this order.
+func (r *rig) stored(want ...string) {
+	r.t.Helper()
+	info, err := r.streams.Events.Info(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var got []string
+	for seq := uint64(1); seq <= info.State.LastSeq; seq++ {
+		m, err := r.streams.Events.GetMsg(r.t.Context(), seq)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if n := m.Header.Get(wire.HeaderSeq); n != "" {
+			got = append(got, n)
+		}
+	}
+	if !slices.Equal(got, want) {
+		r.t.Errorf("the stream has the rejections of %v, want %v", got, want)
+	}
+}
+
+// TestG3_AnnouncerPublishesOnce: an owner publishes what a former owner has not published, in the order
+// of the log.
+//
+// It fails if an output at the border is published twice or not at all, or if one of before a takeover is
+// taken for stored afterwards, although the stream has lost it.
+func TestG3_AnnouncerPublishesOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	former := NewAnnouncer(&r.Parts, self{})
+	r.begin(former, Checkpoint{}, 0)
+	r.publish(former, r.outputs(11, 12))
+
+	a := NewAnnouncer(&r.Parts, self{})
+	r.begin(a, Checkpoint{Seq: 10, Watermark: 1}, 14)
+	r.publish(a, r.outputs(9, 10)) // at or before the checkpoint: published, and aged out
+	r.publish(a, r.outputs(11, 12, 13, 14, 15))
+	r.stored("11", "12", "13", "14", "15")
+	if err := former.Publish(t.Context(), r.outputs(16), store.Stamp{}); !errors.Is(err, store.ErrFenced) {
+		t.Errorf("a former owner publishes: %v", err)
+	}
+	lost := r.outputs(20, 21, 22)
+	r.publish(a, lost)
+	r.stored("11", "12", "13", "14", "15", "20", "21", "22")
+	// A takeover goes by the stream, and by nothing that it remembers.
+	if err := r.streams.Events.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.begin(a, Checkpoint{Seq: 19, Watermark: 1, From: a.Last()}, 22)
+	info, err := r.streams.Events.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.publish(a, lost)
+	if now, err := r.streams.Events.Info(t.Context()); err != nil || now.State.LastSeq != info.State.LastSeq+3 {
+		t.Errorf("what is lost is not published again: %+v, %v", now.State, err)
+	}
+}
+
+// TestG3_AnnouncerSettles: a checkpoint names the place behind which the stream has what comes after it.
+// Until a former owner's outputs are passed that is the place from which this owner began.
+//
+// It fails if a checkpoint names a place behind an output that it does not cover: the next owner would
+// publish that again.
+func TestG3_AnnouncerSettles(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	a := NewAnnouncer(&r.Parts, self{})
+	if err := a.Fence(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	from := r.Publisher.Last()
+	r.begin(a, Checkpoint{Seq: 10, Watermark: 1000, From: from}, 20)
+	r.publish(a, r.outputs(15))
+	last := a.Last()
+	another := r.Parts
+	another.Shard = 1
+	other := NewAnnouncer(&another, self{})
+	r.begin(other, Checkpoint{}, 0) // the last place of the publisher is another shard's
+	settle := func(seq uint64, watermark int64, want events.Place) {
+		t.Helper()
+		a.Settle(&Checkpoint{Seq: seq, Watermark: watermark})
+		if c := a.Settled(); c.From != want || c.Last != last {
+			t.Errorf("settled at %d, %d: from %s, last %s, want from %s, last %s", seq, watermark, c.From, c.Last, want,
+				last)
+		}
+	}
+	settle(20, 2000, from) // log time at the end of the log is not known yet
+	a.Pass(2000)
+	settle(19, 2000, from)
+	settle(20, 1999, from)
+	settle(20, 2000, r.Publisher.Last())
+	if a.holds {
+		t.Error("it still holds the tail")
+	}
+}
+
+// TestG9_ATakeoverHoldsTheTailOnce: a takeover that begins again does not keep the tail of the stream in
+// memory for ever.
+func TestG9_ATakeoverHoldsTheTailOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	former := NewAnnouncer(&r.Parts, self{})
+	r.begin(former, Checkpoint{}, 0)
+	outputs := r.outputs(11)
+	r.publish(former, outputs)
+	a := NewAnnouncer(&r.Parts, self{})
+	a.settled.Store(&Checkpoint{Seq: 9})
+	if a.Hold(); a.Settled() != nil {
+		t.Error("what was settled before the takeover still counts: the stream may have lost its outputs since")
+	}
+	r.begin(a, Checkpoint{Seq: 10, Watermark: 1}, 11)
+	former.release()
+	former.release() // it holds nothing any more
+	if _, found := r.Tail.Find(outputs[0].Message); !found {
+		t.Error("the tail is gone, and the takeover holds it")
+	}
+	a.release()
+	if _, found := r.Tail.Find(outputs[0].Message); found {
+		t.Error("the tail is there, and nobody holds it")
 	}
 }

@@ -18,9 +18,8 @@ import (
 // Status for one of the server's own: a client that publishes one would stop the reading.
 // Here, messages of the stream have a reply subject, and those of the server have none.
 //
-// It can go when the client library tells messages apart by the reply subject too. The
-// clients take every message with such a header for a status, by design: see
-// github.com/nats-io/nats-architecture-and-design/pull/54.
+// It can go when the client library tells messages apart by the reply subject too. The clients take every message with
+// such a header for a status, by design: see github.com/nats-io/nats-architecture-and-design/pull/54.
 type pull struct {
 	nc        *nats.Conn
 	subject   string // of requests

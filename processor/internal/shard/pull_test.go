@@ -33,11 +33,13 @@ func newPullRig(t *testing.T) pullRig {
 	}
 	t.Cleanup(nc.Close)
 	js := natstest.JetStream(t, nc)
-	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}, Storage: jetstream.MemoryStorage})
+	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"},
+		Storage: jetstream.MemoryStorage})
 	if err != nil {
 		t.Fatal(err)
 	}
-	consumer, err := stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: limit1})
+	consumer, err := stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy,
+		InactiveThreshold: limit1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +106,8 @@ func TestPull(t *testing.T) {
 		if err != nil || m == nil {
 			t.Fatalf("message %d: %v, %v", i, m, err)
 		}
-		if n, _, _ := strings.Cut(string(m.Data), "x"); n != fmt.Sprint(i) || meta.Sequence.Stream != uint64(i+1) || meta.NumPending > uint64(many-i-1) || i == many-1 && meta.NumPending != 0 {
+		if n, _, _ := strings.Cut(string(m.Data), "x"); n != fmt.Sprint(i) || meta.Sequence.Stream != uint64(i+1) ||
+			meta.NumPending > uint64(many-i-1) || i == many-1 && meta.NumPending != 0 {
 			t.Fatalf("message %d is %.20s, %+v", i, m.Data, meta)
 		}
 	}
@@ -208,7 +211,8 @@ func TestPullStatus(t *testing.T) {
 		{"", "", "", 10_000, true},
 	} {
 		p := &pull{open: 10_000}
-		err := p.status(&nats.Msg{Header: nats.Header{"Status": {c.status}, "Description": {c.description}, "Nats-Pending-Messages": {c.left}}})
+		err := p.status(&nats.Msg{Header: nats.Header{"Status": {c.status}, "Description": {c.description},
+			"Nats-Pending-Messages": {c.left}}})
 		if p.open != c.open || (err != nil) != c.ends {
 			t.Errorf("%s %s: %d are open, and %v; want %d", c.status, c.description, p.open, err, c.open)
 		}

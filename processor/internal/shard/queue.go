@@ -3,6 +3,8 @@ package shard
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/seed18712806/lapse/processor/internal/fold"
 )
@@ -10,22 +12,24 @@ import (
 // queueBytes bounds a Queue, in the bodies of its messages.
 const queueBytes = 32 << 20
 
-// Queue holds the messages that were read and that the owner has not taken yet. It is bounded in messages and in
+// Queue holds the messages that were read and that the owner has not applied yet. It is bounded in messages and in
 // bytes; the reader waits for room.
 //
-//   - I1: a message is put in once, and in the order of the log.
-//   - I2: while the log is read, the queue got every message up to the position of the reader, and after the
+//   - in order: a message is put in once, and in the order of the log.
+//   - whole: while the log is read, the queue got every message up to the position of the reader, and after the
 //     offset that the owner has asked for (Rewind).
-//   - I3: if the log does not reach back to that offset, nothing is read until the owner has taken the shard over
-//     anew (Truncated).
+//   - truncated: if the log does not reach back to that offset, nothing is read until the owner has taken the shard
+//     over anew (Truncated).
 type Queue struct {
+	Backlog  Backlog
 	mu       sync.Mutex
 	room     sync.Cond
 	messages []*fold.Message
 	bytes    int
 	most     int // messages
 
-	read      fold.Position // up to which all messages are in the queue, or were taken
+	read      fold.Position // up to which all messages are in the queue, or were applied
+	base      uint64        // see Base
 	floor     uint64        // the sequence after which the messages are needed
 	wanted    bool          // the owner has taken the shard over, and needs messages at all
 	rewinds   uint64        // a reading from before the last one is refused
@@ -105,22 +109,34 @@ func (q *Queue) ReadUpTo() fold.Position {
 	return q.read
 }
 
-// Take returns into with messages added, up to so many messages and bytes in all, and whether the queue is empty
-// then.
-func (q *Queue) Take(into []*fold.Message, most, bytes int) (messages []*fold.Message, empty bool) {
+// Next are the first messages, up to so many messages and bytes in all, and whether these are all that the queue has.
+// They stay in the queue until the owner has applied them.
+func (q *Queue) Next(most, bytes int) (messages []*fold.Message, all bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, m := range into {
-		bytes -= len(m.Body)
-	}
 	n := 0
-	for n < len(q.messages) && len(into) < most && bytes > 0 {
+	for n < min(most, len(q.messages)) && bytes > 0 {
 		bytes -= len(q.messages[n].Body)
-		into = append(into, q.messages[n])
 		n++
 	}
+	return slices.Clone(q.messages[:n]), n == len(q.messages)
+}
+
+// Applied drops the first n messages, which were applied.
+func (q *Queue) Applied(n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if n > 0 {
+		q.base = q.messages[n-1].Seq
+	}
 	q.drop(n)
-	return into, len(q.messages) == 0
+}
+
+// Base is the sequence after which the queue has all messages up to the position of the reader.
+func (q *Queue) Base() uint64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.base
 }
 
 // drop removes the first n messages.
@@ -139,7 +155,7 @@ func (q *Queue) drop(n int) {
 func (q *Queue) Rewind(after uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.read, q.floor, q.wanted, q.truncated = fold.Position{}, after, true, nil
+	q.read, q.base, q.floor, q.wanted, q.truncated = fold.Position{}, after, after, true, nil
 	q.drop(len(q.messages))
 	q.again()
 }
@@ -166,7 +182,7 @@ func (q *Queue) Skip(offset uint64) {
 		n++
 	}
 	q.drop(n)
-	q.floor = max(q.floor, offset)
+	q.base, q.floor = max(q.base, offset), max(q.floor, offset)
 }
 
 // truncate notes that a reading has found the log truncated: it does not have what the owner needs, unless the owner
@@ -212,4 +228,32 @@ func (q *Queue) Close() {
 	defer q.mu.Unlock()
 	q.ended = true
 	q.room.Broadcast()
+}
+
+// Backlog is how far the reader is from the end of the log, for others to read.
+type Backlog struct {
+	pending atomic.Uint64 // messages of the log behind the reader's position
+	age     atomic.Int64  // of the last message when it was read, in nanoseconds
+	latest  atomic.Int64  // when a message was read last, Unix milliseconds
+	read    atomic.Uint64 // messages that were read
+}
+
+// note notes how many messages are still to be read, and the age of the last one.
+func (b *Backlog) note(pending uint64, age time.Duration) {
+	b.pending.Store(pending)
+	b.age.Store(int64(age))
+	b.latest.Store(time.Now().UnixMilli())
+}
+
+// ReadUpTo is the number of messages that were read.
+func (b *Backlog) ReadUpTo() uint64 { return b.read.Load() }
+
+// Pending is the number of messages that are still to be read.
+func (b *Backlog) Pending() uint64 { return b.pending.Load() }
+
+// reads reports whether the reader reads old messages, and more are to come.
+func (b *Backlog) reads() bool {
+	const old = int64(250 * time.Millisecond)
+	const still = 1000 // milliseconds without a message: the pending ones may be gone
+	return b.pending.Load() > 0 && b.age.Load() > old && time.Now().UnixMilli()-b.latest.Load() < still
 }

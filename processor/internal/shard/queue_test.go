@@ -37,9 +37,16 @@ func (q *Queue) bring(reading uint64, seqs ...uint64) (goesOn bool) {
 	return true
 }
 
+// take takes the next messages, as an owner does that applies them.
+func (q *Queue) take(most, bytes int) (list []*fold.Message, empty bool) {
+	list, empty = q.Next(most, bytes)
+	q.Applied(len(list))
+	return list, empty
+}
+
 // takeAll are the sequences of all messages that are in the queue.
 func (q *Queue) takeAll() []uint64 {
-	list, _ := q.Take(nil, 1<<30, 1<<30)
+	list, _ := q.take(1<<30, 1<<30)
 	return seqs(list)
 }
 
@@ -58,7 +65,7 @@ func TestG9_TheQueueIsBounded(t *testing.T) {
 		goesOn  bool
 		left    []uint64
 	}{
-		"one is taken":    {func(q *Queue) { q.Take(nil, 1, 1<<30) }, true, []uint64{2, 3}},
+		"one is taken":    {func(q *Queue) { q.take(1, 1<<30) }, true, []uint64{2, 3}},
 		"one is skipped":  {func(q *Queue) { q.Skip(1) }, true, []uint64{2, 3}},
 		"all are skipped": {func(q *Queue) { q.Skip(3) }, true, nil},
 		"rewound":         {func(q *Queue) { q.Rewind(0) }, false, nil},
@@ -104,23 +111,17 @@ func TestG9_TheQueueIsBounded(t *testing.T) {
 func TestG8_TakenIsBounded(t *testing.T) {
 	q, reading := wanted(100)
 	q.bring(reading, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
-	list, empty := q.Take(nil, 4, 1<<20)
+	list, empty := q.take(4, 1<<20)
 	if len(list) != 4 || empty {
 		t.Errorf("took %v, empty %v, want 4 messages of 10", seqs(list), empty)
 	}
-	if list, empty = q.Take(list, 4, 1<<20); len(list) != 4 || empty {
-		t.Errorf("took %v, want none, as there are 4", seqs(list))
-	}
-	if list, empty = q.Take(nil, 100, 25); len(list) != 3 || empty { // the third is over
+	if list, empty = q.take(100, 25); len(list) != 3 || empty { // the third is over
 		t.Errorf("took %v by bytes, want 5 to 7", seqs(list))
-	}
-	if list, empty = q.Take(list, 100, 25); len(list) != 3 || empty {
-		t.Errorf("took %v by bytes, want none, as there are 3", seqs(list))
 	}
 	if n, oldest := q.Waiting(); n != 3 || oldest != 800 {
 		t.Errorf("%d messages wait since %d", n, oldest)
 	}
-	if list, empty = q.Take(nil, 100, 100); len(list) != 3 || !empty || q.bytes != 0 {
+	if list, empty = q.take(100, 100); len(list) != 3 || !empty || q.bytes != 0 {
 		t.Errorf("took %v, empty %v, %d bytes left, want the last 3", seqs(list), empty, q.bytes)
 	}
 	if n, oldest := q.Waiting(); n != 0 || oldest != 0 {
@@ -128,8 +129,8 @@ func TestG8_TakenIsBounded(t *testing.T) {
 	}
 }
 
-// TestG1_TheQueueHandsOver: however takes and puts fall, each message is taken once and in order, and the owner is woken
-// for it.
+// TestG1_TheQueueHandsOver: however takes and puts fall, each message is taken once and in order, and the owner is
+// woken for it.
 func TestG1_TheQueueHandsOver(t *testing.T) {
 	const n = 20_000
 	q, reading := wanted(7)
@@ -149,7 +150,7 @@ func TestG1_TheQueueHandsOver(t *testing.T) {
 			t.Fatalf("nobody is woken for message %d", next)
 		}
 		at := q.ReadUpTo()
-		list, empty := q.Take(nil, 5, 1<<20)
+		list, empty := q.take(5, 1<<20)
 		for _, m := range list {
 			if m.Seq != next {
 				t.Fatalf("took %d, want %d", m.Seq, next)
@@ -182,7 +183,8 @@ func TestG1_NothingFromBeforeARewind(t *testing.T) {
 			t.Errorf("%s: a reading of before goes on", name)
 		}
 		q.truncate(errors.New("truncated"), first)
-		if n, _ := q.Waiting(); n != 0 || q.ReadUpTo() != (fold.Position{}) || len(q.rewound) != 1 || q.Truncated() != nil || !q.IsWanted() {
+		if n, _ := q.Waiting(); n != 0 || q.ReadUpTo() != (fold.Position{}) || len(q.rewound) != 1 ||
+			q.Truncated() != nil || !q.IsWanted() {
 			t.Errorf("%s: %d messages are left, read up to %+v, truncated: %v", name, n, q.ReadUpTo(), q.Truncated())
 		}
 		after, second, ok := q.begin()
@@ -244,8 +246,8 @@ func TestG1_SkippedMessagesDoNotCome(t *testing.T) {
 	}
 }
 
-// TestG7_ATruncatedLogIsNotRead: nobody reads before the owner has taken the shard over, and while it has to do so anew.
-// It is woken for that.
+// TestG7_ATruncatedLogIsNotRead: nobody reads before the owner has taken the shard over, and while it has to do so
+// anew. It is woken for that.
 func TestG7_ATruncatedLogIsNotRead(t *testing.T) {
 	q := NewQueue(10)
 	if _, _, ok := q.begin(); ok || q.IsWanted() {
@@ -273,7 +275,7 @@ func TestG7_ATruncatedLogIsNotRead(t *testing.T) {
 }
 
 // TestG1_TheQueueAndTheOwner: whatever the reader and the owner do, the owner takes the messages behind the offset that
-// it has asked for, each once and in order, and the position never passes one that it has not got (I1, I2).
+// it has asked for, each once and in order, and the position never passes one that it has not got: see Queue.
 func TestG1_TheQueueAndTheOwner(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const end = 30 // of the log; every third message is a tick
@@ -296,7 +298,7 @@ func TestG1_TheQueueAndTheOwner(t *testing.T) {
 				last, reading, begun = q.begin()
 			case 5, 6, 7, 8: // the owner takes
 				at := q.ReadUpTo().Seq
-				list, empty := q.Take(nil, 1+rng.IntN(4), 1<<20)
+				list, empty := q.take(1+rng.IntN(4), 1<<20)
 				for _, m := range list {
 					next := offset + 1
 					if next%3 == 0 {

@@ -1,10 +1,12 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,9 +23,11 @@ import (
 
 // The problems of reading the log.
 var (
-	ProblemLog         = health.Problem{Name: "log", Advice: "Look at the stream of the log: nats stream info. It needs a leader and room on the disk."}
+	ProblemLog = health.Problem{Name: "log",
+		Advice: "Look at the stream of the log: nats stream info. It needs a leader and room on the disk."}
 	ProblemClock       = health.Problem{Name: "clock", Advice: "Set the clocks of the machines right (NTP)."}
-	ProblemClockBehind = health.Problem{Name: "clock behind", Advice: "Set the clock of the server that leads the log right (NTP). Events are late by as much."}
+	ProblemClockBehind = health.Problem{Name: "clock behind",
+		Advice: "Set the clock of the server that leads the log right (NTP). Events are late by as much."}
 )
 
 const (
@@ -36,16 +40,7 @@ const (
 //   - C1: the owner gets every message after the offset that it asked for, once and in order.
 //   - C2: the position of the queue is never past a message that is not yet in it.
 type Reader struct {
-	nc      *nats.Conn
-	log     *streams.Log
-	link    *streams.Link
-	decoder fold.Decoder
-	queue   *Queue
-	guard   *ClockGuard
-	ticker  *Ticker
-	backlog *Backlog
-	health  *health.Board
-
+	Source
 	logTime logTime
 
 	mu   sync.Mutex
@@ -60,18 +55,15 @@ type Source struct {
 	Decoder fold.Decoder
 	Guard   *ClockGuard
 	Health  *health.Board
+	Queue   *Queue
+	Ticker  *Ticker
 }
 
 // NewReader makes a reader, which begins to read in Run.
-func NewReader(s Source, queue *Queue, ticker *Ticker, backlog *Backlog) *Reader {
-	return &Reader{
-		nc: s.NATS, link: s.Link, log: s.Log, decoder: s.Decoder, guard: s.Guard, health: s.Health,
-		queue: queue, ticker: ticker, backlog: backlog,
-	}
-}
+func NewReader(s Source) *Reader { return &Reader{Source: s} }
 
 // Allow sets where outcomes may go. It is called before the reading begins.
-func (r *Reader) Allow(replies []wire.ReplyRule) { r.decoder.Replies = replies }
+func (r *Reader) Allow(replies []wire.ReplyRule) { r.Decoder.Replies = replies }
 
 // saw notes the stamp of a message that was read, or that the log had a moment ago.
 func (r *Reader) saw(stamp store.Stamp) {
@@ -92,7 +84,7 @@ func (r *Reader) lastSeen() store.Stamp {
 // stamp a moment ago: if it has lost that since, others take its place, and only the stamp tells.
 func (r *Reader) Return(stored store.State) {
 	r.saw(stored.Stamp)
-	r.queue.Rewind(stored.Offset)
+	r.Queue.Rewind(stored.Offset)
 }
 
 // Run reads until ctx is done. It returns an error only if it would be wrong to go on.
@@ -106,10 +98,10 @@ func (r *Reader) Run(ctx context.Context) error {
 			return err
 		}
 		if err != nil {
-			if !r.nc.IsConnected() {
+			if !r.NATS.IsConnected() {
 				err = streams.ErrDisconnected
 			}
-			r.health.Set(ProblemLog, fmt.Errorf("reading the log was interrupted, and is tried again: %w", err))
+			r.Health.Set(ProblemLog, fmt.Errorf("reading the log was interrupted, and is tried again: %w", err))
 			if !backoff.Wait(ctx, retryAfter) {
 				return nil
 			}
@@ -121,20 +113,20 @@ func (r *Reader) Run(ctx context.Context) error {
 // owner finds out whether it can go on.
 func (r *Reader) runOnce(ctx context.Context) error {
 	select {
-	case <-r.queue.rewound:
+	case <-r.Queue.rewound:
 	default:
 	}
-	start, number, wanted := r.queue.begin()
+	start, number, wanted := r.Queue.begin()
 	if !wanted {
 		select {
 		case <-ctx.Done():
-		case <-r.queue.rewound:
+		case <-r.Queue.rewound:
 		}
 		return nil
 	}
 	err := r.read(ctx, start, number)
 	if errors.Is(err, streams.ErrLogTruncated) {
-		r.queue.truncate(err, number)
+		r.Queue.truncate(err, number)
 		return nil
 	}
 	return err
@@ -143,22 +135,22 @@ func (r *Reader) runOnce(ctx context.Context) error {
 // read reads after a sequence until reading has to begin again.
 func (r *Reader) read(ctx context.Context, start, number uint64) error {
 	r.logTime.back(start)
-	lost := r.link.Lost()
+	lost := r.Link.Lost()
 	info, messages, forget, err := r.readFrom(ctx, start)
 	if err != nil {
 		return err
 	}
 	defer forget()
-	r.health.Set(ProblemLog, nil)
+	r.Health.Set(ProblemLog, nil)
 	end := info.State.LastSeq
-	r.backlog.note(end-min(start, end), math.MaxInt64)
+	r.Queue.Backlog.note(end-min(start, end), math.MaxInt64)
 	if start >= end {
 		at := fold.Position{Seq: start, Time: r.logTime.last.Time}
 		if seen := r.lastSeen(); seen.Seq == start {
 			at.Stamp = seen.At
 		}
-		r.queue.passed(at, number)
-		r.queue.Wake()
+		r.Queue.passed(at, number)
+		r.Queue.Wake()
 	}
 	// Whatever ends the reading also ends a wait for the next message.
 	reading, stop := context.WithCancel(ctx)
@@ -168,7 +160,7 @@ func (r *Reader) read(ctx context.Context, start, number uint64) error {
 		defer close(watched)
 		defer stop()
 		select {
-		case <-r.queue.rewound:
+		case <-r.Queue.rewound:
 			again = true
 		case <-lost:
 			again = true
@@ -192,32 +184,33 @@ func (r *Reader) readOn(ctx context.Context, last, number uint64, messages *pull
 		if err != nil || msg == nil {
 			return err
 		}
-		seq, subject := meta.Sequence.Stream, r.decoder.Log.ParseSubject(msg.Subject)
+		seq, subject := meta.Sequence.Stream, r.Decoder.Log.ParseSubject(msg.Subject)
 		isTick := subject.Kind == wire.SubjectTick
 		if err := r.checkJump(ctx, last, seq); err != nil {
 			return err
 		}
 		last = seq
-		r.ticker.stamped(isTick, meta.Timestamp)
-		if err := r.guard.Wait(ctx, meta.Timestamp); err != nil {
+		r.Ticker.stamped(isTick, meta.Timestamp)
+		if err := r.Guard.Wait(ctx, meta.Timestamp); err != nil {
 			return nil
 		}
-		at := fold.Position{Seq: seq, Time: r.logTime.at(seq, meta.Timestamp.UnixMilli()), Stamp: meta.Timestamp.UnixNano()}
+		at := fold.Position{Seq: seq, Time: r.logTime.at(seq, meta.Timestamp.UnixMilli()),
+			Stamp: meta.Timestamp.UnixNano()}
 		r.saw(at.Evidence())
 		if !isTick {
-			m := r.decoder.DecodeAs(subject, headerOf(msg), msg.Data, at)
-			if ctx.Err() != nil || !r.queue.put(m, number) {
+			m := r.Decoder.DecodeAs(subject, headerOf(msg), msg.Data, at)
+			if ctx.Err() != nil || !r.Queue.put(m, number) {
 				return nil // perhaps it was decoded without the rules of replies
 			}
 		}
-		if !r.queue.passed(at, number) {
+		if !r.Queue.passed(at, number) {
 			return nil
 		}
-		r.ticker.passed(at.Time)
-		r.backlog.note(meta.NumPending, time.Since(meta.Timestamp))
+		r.Ticker.passed(at.Time)
+		r.Queue.Backlog.note(meta.NumPending, time.Since(meta.Timestamp))
 		if meta.NumPending == 0 && !caughtUp {
 			caughtUp = true
-			r.queue.Wake()
+			r.Queue.Wake()
 		}
 	}
 }
@@ -231,7 +224,7 @@ func (r *Reader) checkJump(ctx context.Context, last, seq uint64) error {
 	if err != nil {
 		return err
 	}
-	return r.log.CheckJump(ctx, info, last, seq)
+	return r.Log.CheckJump(ctx, info, last, seq)
 }
 
 // headerOf is the header of a message. Where it cannot be read, the client library returns
@@ -243,27 +236,27 @@ func headerOf(m *nats.Msg) nats.Header {
 	return m.Header
 }
 
-// verify makes sure that the log is the one that was read so far, and has the messages
-// after a sequence.
+// verify makes sure that the log is the one that was read so far, and has the messages after a sequence.
 func (r *Reader) verify(ctx context.Context, after uint64) (*jetstream.StreamInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
-	info, err := r.log.InfoUpTo(ctx, after, r.ticker)
+	info, err := r.Log.InfoUpTo(ctx, after, r.Ticker)
 	if err != nil {
 		return nil, err
 	}
-	if err := streams.CheckOffset(info, r.log.ID(), after); err != nil {
+	if err := streams.CheckOffset(info, r.Log.ID(), after); err != nil {
 		return nil, err
 	}
-	return info, r.log.CheckStamp(ctx, r.lastSeen(), "this process has read", r.ticker)
+	return info, r.Log.CheckStamp(ctx, r.lastSeen(), "this process has read", r.Ticker)
 }
 
-// readFrom begins to read after a sequence, and then verifies the log: if that has lost its
-// end before, the consumer waits for messages that others take the place of. The caller has to
-// call forget.
-func (r *Reader) readFrom(ctx context.Context, after uint64) (info *jetstream.StreamInfo, messages *pull, forget func(), err error) {
+// readFrom begins to read after a sequence, and then verifies the log: if that has lost its end before, the consumer
+// waits for messages that others take the place of. The caller has to call forget.
+func (r *Reader) readFrom(ctx context.Context, after uint64) (info *jetstream.StreamInfo, messages *pull, forget func(),
+	err error) {
 	if messages, forget, err = r.open(ctx, after); err != nil {
-		return nil, nil, nil, fmt.Errorf("consume the log: %w", streams.Gone(err, r.log.Streams.Log.CachedInfo().Config.Name))
+		return nil, nil, nil, fmt.Errorf("consume the log: %w", streams.Gone(err,
+			r.Log.Streams.Log.CachedInfo().Config.Name))
 	}
 	if info, err = r.verify(ctx, after); err != nil {
 		forget()
@@ -276,9 +269,9 @@ func (r *Reader) readFrom(ctx context.Context, after uint64) (info *jetstream.St
 func (r *Reader) open(ctx context.Context, start uint64) (messages *pull, forget func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
 	defer cancel()
-	log := r.log.Streams.Log
+	log := r.Log.Streams.Log
 	var made jetstream.Consumer
-	err = r.link.Query(ctx, func(ctx context.Context) (err error) {
+	err = r.Link.Query(ctx, func(ctx context.Context) (err error) {
 		made, err = log.CreateConsumer(ctx, jetstream.ConsumerConfig{
 			DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
 			OptStartSeq:       start + 1,
@@ -293,16 +286,52 @@ func (r *Reader) open(ctx context.Context, start uint64) (messages *pull, forget
 		return nil, nil, err
 	}
 	stream, name := made.CachedInfo().Stream, made.CachedInfo().Name
-	if messages, err = newPull(r.nc, stream, name, PullBytes, &r.backlog.read); err != nil {
+	if messages, err = newPull(r.NATS, stream, name, PullBytes, &r.Queue.Backlog.read); err != nil {
 		return nil, nil, err
 	}
 	return messages, func() {
 		messages.Close()
-		if !r.nc.IsConnected() {
+		if !r.NATS.IsConnected() {
 			return // the server forgets it after pullForgotten
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_ = log.DeleteConsumer(ctx, name)
 	}, nil
+}
+
+// logTime computes log time: the greatest stamp of the log's messages up to a position.
+// Stamps can fall, because another server that leads the stream has another clock.
+type logTime struct {
+	last  fold.Position   // the first message with the greatest stamp so far
+	highs []fold.Position // such messages, after which stamps fell or reading ended, in order
+}
+
+// at is the log time at the next message, by its stamp.
+func (c *logTime) at(seq uint64, stamp int64) int64 {
+	if stamp > c.last.Time {
+		c.last = fold.Position{Seq: seq, Time: stamp}
+	} else if stamp < c.last.Time {
+		c.remember()
+	}
+	return c.last.Time
+}
+
+func (c *logTime) remember() {
+	byTime := func(a, b fold.Position) int { return cmp.Compare(a.Time, b.Time) }
+	if i, found := slices.BinarySearchFunc(c.highs, c.last, byTime); !found {
+		c.highs = slices.Insert(c.highs, i, c.last)
+	}
+}
+
+// back goes back to a sequence: the next message is the one after it. Log time from
+// before the first message that was read is in the owner's watermark.
+func (c *logTime) back(seq uint64) {
+	c.remember()
+	c.last = fold.Position{}
+	for _, high := range c.highs {
+		if high.Seq <= seq {
+			c.last = high
+		}
+	}
 }

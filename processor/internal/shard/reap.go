@@ -32,12 +32,12 @@ type reaper struct {
 	changed int64 // log time of the last configuration or drop
 }
 
-// mayReap is how many of the documents that are due at an instant the owner may reap beside so many messages. Of
-// many that a configuration has made due, the pace decides, but for as many as there are messages. Of others it reaps
-// more than it applies messages: or while messages come at full speed, and each document expires, what is due would
-// pile up.
+// mayReap is how many of the documents that are due at an instant the owner may reap beside so many messages. Of many
+// that a configuration has made due, the pace decides, but for as many as there are messages. Of others it reaps more
+// than it applies messages: or while messages come at full speed, and each document expires, what is due would pile up.
 func (p *Owner) mayReap(now int64, messages int) (most int, paced bool) {
-	if !p.reaper.hurries && p.firstDue() <= p.reaper.changed && (p.collections.FirstDue() <= now || len(p.due.Due(now)) > leastRoom) {
+	if !p.reaper.hurries && p.firstDue() <= p.reaper.changed && (p.collections.FirstDue() <= now ||
+		len(p.due.Due(now)) > leastRoom) {
 		return max(p.Pace.Room(), messages), true
 	}
 	if p.reaper.behind && !p.reaper.hurries {
@@ -56,10 +56,11 @@ func (p *Owner) reapNow(ctx context.Context) error {
 
 // reap returns the documents to be reaped beside a decision about messages, at a position
 // in the log: see Decision.Reap.
-func (p *Owner) reap(ctx context.Context, d *fold.Decision, messages []*fold.Message, now fold.Position) (due []*fold.DueDocument, held bool, err error) {
+func (p *Owner) reap(ctx context.Context, d *fold.Decision, messages []*fold.Message,
+	now fold.Position) (due []*fold.DueDocument, held bool, err error) {
 	most, paced := p.mayReap(now.Time, len(messages))
 	at := now.Time
-	if len(p.pending.Messages) == 0 { // the log is silent, perhaps
+	if len(p.pending) == 0 { // the log is silent, perhaps
 		at = max(at, p.logClock())
 	}
 	bytes := reapBytes
@@ -77,12 +78,12 @@ func (p *Owner) reap(ctx context.Context, d *fold.Decision, messages []*fold.Mes
 	return due, held, nil
 }
 
-// following is the step that comes after a full one, which is published: it reaps more of the documents that are due. It
-// is nil if few are, or if there is something else to do. It is nil behind a step whose messages name documents: the
+// following is the step that comes after a full one, which is published: it reaps more of the documents that are due.
+// It is nil if few are, or if there is something else to do. It is nil behind a step whose messages name documents: the
 // due queue has these as they were before.
 func (p *Owner) following(w *work, until time.Time) *work {
 	waiting, _ := p.Queue.Waiting()
-	if !w.isFull() || w.decision.NamesDocuments() || waiting+len(p.pending.Messages) > len(w.messages) || time.Now().After(until) {
+	if !w.isFull() || w.decision.NamesDocuments() || waiting > len(w.messages) || time.Now().After(until) {
 		return nil
 	}
 	now := w.to.Time

@@ -18,7 +18,8 @@ import (
 // dueAt are n documents that are due at an instant.
 func dueAt(at int64, n int) (docs []*fold.DueDocument) {
 	for i := range n {
-		docs = append(docs, &fold.DueDocument{Key: fold.Key{Collection: "c", ID: fmt.Sprint(i)}, Expiry: ttlrules.Expiry{At: at}})
+		docs = append(docs, &fold.DueDocument{Key: fold.Key{Collection: "c", ID: fmt.Sprint(i)},
+			Expiry: ttlrules.Expiry{At: at}})
 	}
 	return docs
 }
@@ -51,11 +52,13 @@ func TestG9_Paced(t *testing.T) {
 			demand   int64
 			messages int
 			most     int // where the pace decides
-		}{{busiest, 0, leastRoom}, {busiest, leastRoom, leastRoom}, {busiest, leastRoom + 1, leastRoom + 1}, {100, 20, 160}, {0, 20, mostRoom}} {
+		}{{busiest, 0, leastRoom}, {busiest, leastRoom, leastRoom}, {busiest, leastRoom + 1, leastRoom + 1},
+			{100, 20, 160}, {0, 20, mostRoom}} {
 			p := at8(nil, 10)
 			p.Parts = Parts{Pace: NewPace(nil)}
 			p.Pace.demand.Store(load.demand)
-			p.collections = fold.NewCollections(map[string]store.Config{"c": {History: ttlrules.History{}.With(0, 1, -1)}}, nil)
+			p.collections = fold.NewCollections(map[string]store.Config{"c": {History: ttlrules.History{}.With(0, 1,
+				-1)}}, nil)
 			if tt.first != never {
 				p.collections.LookedUp(p.collections.Collection("c"), store.NoScore, tt.first)
 			}
@@ -65,7 +68,8 @@ func TestG9_Paced(t *testing.T) {
 			if tt.paced {
 				want = load.most
 			}
-			if may, paced := p.mayReap(tt.now, load.messages); may != want || paced != tt.paced || p.Pace.isUsed() != tt.paced {
+			if may, paced := p.mayReap(tt.now, load.messages); may != want || paced != tt.paced ||
+				p.Pace.isUsed() != tt.paced {
 				t.Errorf("%s, %+v: it may reap %d, want %d; the pace decides: %t", name, load, may, want, paced)
 			}
 		}
@@ -83,7 +87,7 @@ func TestReapsManyWhileBehind(t *testing.T) {
 		hurries, behind bool
 	}{{ReapChunk - 1, false, false}, {ReapChunk, false, true}, {ReapChunk, true, true}} {
 		r.due.Set(dueAt(start, tt.due))
-		d := fold.New(r.Limits, r.collections, r.progress.Watermark())
+		d := fold.New(r.Limits, r.collections, r.progress.Watermark)
 		if _, _, err := r.reap(t.Context(), d, nil, fold.Position{Seq: 9, Time: start}); err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +120,8 @@ func TestG4_LookedUpAhead(t *testing.T) {
 		r.due.Set(dueAt(start+1000, tt.queued))
 		r.collections.LookedUp(r.collections.Collection("c"), store.NoScore, tt.first)
 		r.passed = nil
-		if err := r.lookUp(t.Context(), 9, start, ReapChunk, reapBytes); err != nil || (r.calls("due") > 0) != tt.looks {
+		if err := r.lookUp(t.Context(), 9, start, ReapChunk, reapBytes); err != nil ||
+			(r.calls("due") > 0) != tt.looks {
 			t.Errorf("%+v: it was looked up: %q, %v", tt, r.passed, err)
 		}
 	}
@@ -134,9 +139,10 @@ func TestG4_LookedUpInASilentLog(t *testing.T) {
 	first := func(at int64) { r.collections.LookedUp(r.collections.Collection("c"), store.NoScore, at) }
 	for messages, looks := range []bool{true, false} {
 		first(now)
-		r.passed, r.pending.Messages = nil, make([]*fold.Message, messages)
-		d := fold.New(r.Limits, r.collections, r.progress.Watermark())
-		if _, _, err := r.reap(t.Context(), d, nil, fold.Position{Seq: 9, Time: now - 60_000}); err != nil || (r.calls("due") > 0) != looks {
+		r.passed, r.pending = nil, make([]*fold.Message, messages)
+		d := fold.New(r.Limits, r.collections, r.progress.Watermark)
+		if _, _, err := r.reap(t.Context(), d, nil, fold.Position{Seq: 9, Time: now - 60_000}); err != nil ||
+			(r.calls("due") > 0) != looks {
 			t.Errorf("while %d messages wait: it was looked up: %q, %v", messages, r.passed, err)
 		}
 	}
@@ -163,14 +169,15 @@ func TestG4_WhatIsLookedUp(t *testing.T) {
 	r.write(start+lookUpAhead+1, "later", `{"ttl":2}`)
 	r.write(start+lookUpAhead+1, "inherits", `{}`)
 	r.idle()
-	if err := r.lookUp(t.Context(), r.progress.Offset(), start+2000, ReapChunk, reapBytes); err != nil {
+	if err := r.lookUp(t.Context(), r.progress.Offset, start+2000, ReapChunk, reapBytes); err != nil {
 		t.Fatal(err)
 	}
 	bodies := map[string]string{}
 	for doc := range r.due.All() {
 		bodies[doc.Key.ID] = string(doc.Body)
 	}
-	if want := map[string]string{"first": `{"ttl":2}`, "ahead": `{"ttl":2}`}; !maps.Equal(bodies, want) || r.due.FirstDue() != start+2000 {
+	if want := map[string]string{"first": `{"ttl":2}`, "ahead": `{"ttl":2}`}; !maps.Equal(bodies, want) ||
+		r.due.FirstDue() != start+2000 {
 		t.Errorf("the queue has %v", bodies)
 	}
 	if at := r.collections.FirstDue(); at != start+2000+lookUpAhead+1 {
@@ -188,8 +195,8 @@ func TestG4_WhatIsLookedUp(t *testing.T) {
 	}
 	r.passTime(start + 4000) // log time never goes back
 	r.idle()
-	if r.progress.Watermark() != start+5000 {
-		t.Errorf("log time is %d", r.progress.Watermark()-start)
+	if r.progress.Watermark != start+5000 {
+		t.Errorf("log time is %d", r.progress.Watermark-start)
 	}
 }
 
@@ -199,9 +206,13 @@ func TestG4_WhatIsLookedUp(t *testing.T) {
 // It fails if the event comes first, or if a document is reaped by the readers' clock.
 func TestG2_NoEventBeforeReadersKnow(t *testing.T) {
 	for name, expires := range map[string]func(r *rig){
-		"time passes":                   func(r *rig) { r.passTime(start + 1000) },
-		"a write meets it":              func(r *rig) { r.write(start+1000, "a", `{"ttl":-1}`) },
-		"a write of another goes first": func(r *rig) { r.write(start+999, "b", `{"ttl":-1}`); r.write(start+1000, "a", `{"ttl":-1}`) },
+		"time passes":      func(r *rig) { r.passTime(start + 1000) },
+		"a write meets it": func(r *rig) { r.write(start+1000, "a", `{"ttl":-1}`) },
+		"a write of another goes first": func(r *rig) {
+			r.write(start+999, "b", `{"ttl":-1}`)
+			r.write(start+1000, "a",
+				`{"ttl":-1}`)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -228,10 +239,12 @@ func TestG2_NoEventBeforeReadersKnow(t *testing.T) {
 			r.idle()
 			same(t, "events", r.expired(), []string{"a"})
 			last := r.sent[len(r.sent)-1]
-			if first := r.commits[0]; published != 1 || name == "a write meets it" && (first.Offset != last.Seq-1 || first.Watermark != start+1000) {
+			if first := r.commits[0]; published != 1 || name == "a write meets it" && (first.Offset != last.Seq-1 ||
+				first.Watermark != start+1000) {
 				t.Errorf("%d publications; the first commit is %+v", published, first)
 			}
-			if name == "a write of another goes first" && (r.commits[0].Offset != last.Seq-1 || r.commits[0].Watermark != start+999) {
+			if name == "a write of another goes first" && (r.commits[0].Offset != last.Seq-1 ||
+				r.commits[0].Watermark != start+999) {
 				t.Errorf("the first commit is %+v", r.commits[0])
 			}
 		})
@@ -287,7 +300,7 @@ func TestG9_OnlyWhatThereIsRoomFor(t *testing.T) {
 
 // TestG11_RestsWhileASnapshotIsTaken: the owner rests for a second; while it takes a snapshot, until the next scan.
 func TestG11_RestsWhileASnapshotIsTaken(t *testing.T) {
-	p := &Owner{collections: fold.NewCollections(nil, nil), Parts: Parts{Ticker: NewTicker(nil, nil, "", nil, nil, nil)}}
+	p := &Owner{collections: fold.NewCollections(nil, nil), Parts: Parts{Ticker: NewTicker(nil, nil, "", nil, nil)}}
 	if rest := p.rest(); rest != HeartbeatEvery {
 		t.Errorf("it rests for %s", rest)
 	}
@@ -327,14 +340,15 @@ func TestG4_TidyEverySecond(t *testing.T) {
 	for since, want := range map[time.Duration]bool{HeartbeatEvery - 1: false, HeartbeatEvery: true} {
 		r.collections.Configure(r.collections.Collection("c"), store.Config{History: ttlrules.History{}.With(1, 1, 1)})
 		r.duties.settled = now.Add(-since)
-		if worked, err := r.Tidy(t.Context(), now); worked != want || err != nil || want != (len(r.collections.Config("c").History) == 1) {
+		if worked, err := r.Tidy(t.Context(), now); worked != want || err != nil ||
+			want != (len(r.collections.Config("c").History) == 1) {
 			t.Errorf("after %s: it has settled: %t, %v", since, worked, err)
 		}
 	}
 }
 
-// TestG4_WhatEndsIsSettled: an old generation ends once its documents are reaped. The owner tells that there was something
-// to end, as there may be more.
+// TestG4_WhatEndsIsSettled: an old generation ends once its documents are reaped. The owner tells that there was
+// something to end, as there may be more.
 func TestG4_WhatEndsIsSettled(t *testing.T) {
 	r := newRig(t)
 	r.idle()
@@ -343,7 +357,7 @@ func TestG4_WhatEndsIsSettled(t *testing.T) {
 	r.idle()
 	r.send(start+2000, prefix.Drop("c"), ``)
 	r.handOut()
-	if err := r.control(t.Context(), r.pending.Control()); err != nil {
+	if err := r.control(t.Context(), r.pending[0]); err != nil {
 		t.Fatal(err)
 	}
 	for step, want := range []bool{false, true, false} { // a document is due; it is reaped
@@ -363,7 +377,8 @@ func TestG9_ReapsAsMuchAsItApplies(t *testing.T) {
 	for _, tt := range []struct {
 		name, body string
 		configures bool
-	}{{"small", `{}`, false}, {"large", `{"x":"` + strings.Repeat("x", 4096) + `"}`, false}, {"after a configuration", `{}`, true}} {
+	}{{"small", `{}`, false}, {"large", `{"x":"` + strings.Repeat("x", 4096) + `"}`, false}, {"after a configuration",
+		`{}`, true}} {
 		t.Run(tt.name, func(t *testing.T) { reapsAsMuchAsItApplies(t, tt.body, tt.configures) })
 	}
 }
@@ -388,12 +403,12 @@ func reapsAsMuchAsItApplies(t *testing.T, body string, configures bool) {
 		r.write(start+2000, fmt.Sprint("new", i), body)
 	}
 	r.handOut()
-	begin := r.progress.Offset()
+	begin := r.progress.Offset
 	for range 10 {
 		if _, err := r.runOnce(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		applied, reaped := int(r.progress.Offset()-begin), len(r.expired())
+		applied, reaped := int(r.progress.Offset-begin), len(r.expired())
 		if reaped < min(applied, many) {
 			t.Fatalf("it has applied %d messages and reaped %d documents that were due before them", applied, reaped)
 		}
@@ -401,7 +416,7 @@ func reapsAsMuchAsItApplies(t *testing.T, body string, configures bool) {
 			return
 		}
 	}
-	t.Errorf("ten steps have applied %d of %d messages", r.progress.Offset()-begin, many)
+	t.Errorf("ten steps have applied %d of %d messages", r.progress.Offset-begin, many)
 }
 
 // TestG4_AWriteFindsAnExpiredDocument: where a write comes at the deadline of a document that was looked up ahead, the
@@ -414,7 +429,7 @@ func TestG4_AWriteFindsAnExpiredDocument(t *testing.T) {
 	r.send(start, "lapse.config.c", `{"defaultTtl":9}`)
 	r.write(start, "a", `{"ttl":2}`)
 	r.idle()
-	if err := r.lookUp(t.Context(), r.progress.Offset(), start+2000, ReapChunk, reapBytes); err != nil {
+	if err := r.lookUp(t.Context(), r.progress.Offset, start+2000, ReapChunk, reapBytes); err != nil {
 		t.Fatal(err)
 	}
 	r.passed = nil
@@ -442,7 +457,7 @@ func TestG3_LookedUpAcrossTheCheckpoint(t *testing.T) {
 	r.wipe()
 	r.restart()
 	r.idle()
-	if r.progress.Rebuild() == 0 && value(t, r.Metrics.Rebuilds) == 0 {
+	if r.progress.Rebuild == 0 && value(t, r.Metrics.Rebuilds) == 0 {
 		t.Fatal("nothing was rebuilt")
 	}
 	r.passTime(start + 2000 + lookUpAhead)

@@ -37,7 +37,8 @@ type calls struct {
 // call refuses a call that expects another version than the shard has, or leaves it at one that it had.
 func (c *calls) call(version, next string) error {
 	if c.n > 0 && version != c.version || next != version && slices.Contains(c.had, next) {
-		return fmt.Errorf("%w: the shard is at version %s, not %s, or had %s", store.ErrFenced, c.version, version, next)
+		return fmt.Errorf("%w: the shard is at version %s, not %s, or had %s", store.ErrFenced, c.version, version,
+			next)
 	}
 	c.version, c.had = next, append(c.had, version, next)
 	if c.n++; c.n == c.lost {
@@ -59,8 +60,10 @@ func (c *calls) Count(_ context.Context, version string, collections []string) (
 	return c.full, 7, c.call(version, version)
 }
 
-func (c *calls) Commit(_ context.Context, pr store.Progress, configs []store.ConfigChange, changes []store.CollectionChanges) error {
-	c.commits, c.configs, c.changes = append(c.commits, pr), append(c.configs, len(configs)), append(c.changes, changes...)
+func (c *calls) Commit(_ context.Context, pr store.Progress, configs []store.ConfigChange,
+	changes []store.CollectionChanges) error {
+	c.commits, c.configs, c.changes = append(c.commits, pr), append(c.configs, len(configs)), append(c.changes,
+		changes...)
 	return c.call(pr.Version, pr.Next)
 }
 
@@ -74,7 +77,8 @@ func entriesOf(text string) iter.Seq2[snapshot.Entry, error] {
 			e.Collection, one = other, rest
 		}
 		kind, what, _ := strings.Cut(one, " ")
-		e.Kind = map[string]snapshot.Kind{"put": snapshot.Put, "renew": snapshot.Renew, "remove": snapshot.Remove, "drop": snapshot.Drop, "move": snapshot.Move}[kind]
+		e.Kind = map[string]snapshot.Kind{"put": snapshot.Put, "renew": snapshot.Renew, "remove": snapshot.Remove,
+			"drop": snapshot.Drop, "move": snapshot.Move}[kind]
 		switch e.Kind {
 		case snapshot.Put:
 			e.ID, e.Value = what[:1], []byte("\x02"+what[1:]+"body of "+what[:1])
@@ -125,7 +129,8 @@ func shown(changes []store.CollectionFill) string {
 }
 
 // load loads entries, with so many in a batch at most, and returns the loader.
-func load(t *testing.T, to *calls, atOnce int, m *snapshot.Manifest, entries iter.Seq2[snapshot.Entry, error]) (l *loader, loads int, err error) {
+func load(t *testing.T, to *calls, atOnce int, m *snapshot.Manifest, entries iter.Seq2[snapshot.Entry,
+	error]) (l *loader, loads int, err error) {
 	t.Helper()
 	entriesAtOnce = atOnce
 	defer func() { entriesAtOnce = 1000 }()
@@ -142,24 +147,21 @@ func load(t *testing.T, to *calls, atOnce int, m *snapshot.Manifest, entries ite
 	return l, loads, err
 }
 
-// TestG7_OfADocumentTheLastEntryCounts: a batch has each document once, as its last entry leaves it. What comes
-// before a drop or a move is a change of its own.
-func TestG7_OfADocumentTheLastEntryCounts(t *testing.T) {
+// TestG7_AChangeHasADocumentOnce: entries come to one change until one names a document again, or its collection is
+// dropped or moved. What comes then is a change of its own.
+func TestG7_AChangeHasADocumentOnce(t *testing.T) {
 	for entries, want := range map[string]string{
-		"put a1, put b1":                                      "c: put a1 b1",
-		"put a1, put b1, put a2, put b2":                      "c: put a2 b2",
-		"put a1, put b1, put c1, put a2, put c2, put b2":      "c: put a2 b2 c2",
-		"put a1, renew a2":                                    "c: put a2",
-		"renew a1, renew b1, renew c1, renew a2, renew c2":    "c: renew a2 b1 c2",
-		"renew a1, put a2":                                    "c: put a2",
-		"remove a, renew a2":                                  "c: remove a",
-		"remove a, remove b, remove c, put a2, put c2":        "c: put a2 c2, remove b",
-		"put a1, put b1, remove a, renew b2":                  "c: put b2, remove a",
-		"put a1, drop, put a2":                                "c: put a1; c: drop, put a2",
-		"drop, put a1, put a2":                                "c: drop, put a2",
-		"put a1, d: put a1, drop, d: put a2":                  "c: put a1; d: put a2; c: drop",
-		"d: put a1, put a1, move d, put a2, d: renew a2":      "d: put a1; c: put a1; c: move d; c: put a2; d: renew a2",
-		"put a1, d: put a1, put a2, d: renew a2, d: remove b": "c: put a2; d: put a2, remove b",
+		"put a1, put b1":                                 "c: put a1 b1",
+		"put a1, put b1, put a2, put b2":                 "c: put a1 b1; c: put a2 b2",
+		"put a1, put b1, put a2, put c2, put b2":         "c: put a1 b1; c: put a2 b2 c2",
+		"put a1, renew a2":                               "c: put a1; c: renew a2",
+		"renew a1, put a2, remove a":                     "c: renew a1; c: put a2; c: remove a",
+		"remove a, remove b, put c1, renew d1":           "c: put c1, renew d1, remove a b",
+		"put a1, drop, put a2":                           "c: put a1; c: drop, put a2",
+		"drop, put a1, put a2":                           "c: drop, put a1; c: put a2",
+		"put a1, d: put a1, drop, d: put b2":             "c: put a1; d: put a1 b2; c: drop",
+		"d: put a1, put a1, move d, put a2, d: renew a2": "d: put a1; c: put a1; c: move d; c: put a2; d: renew a2",
+		"put a1, d: put a1, put a2, put b2, d: remove b": "c: put a1; d: put a1, remove b; c: put a2 b2",
 	} {
 		to := &calls{}
 		if _, _, err := load(t, to, 1000, &snapshot.Manifest{}, entriesOf(entries)); err != nil || len(to.fills) != 1 {
@@ -205,7 +207,8 @@ func TestG7_BatchesAreBounded(t *testing.T) {
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		_, loads, err := load(t, &calls{takes: 20 * time.Millisecond}, 1, &snapshot.Manifest{}, entriesOf("put a1, put b1, put c1, put d1, put e1, put f1, put g1"))
+		_, loads, err := load(t, &calls{takes: 20 * time.Millisecond}, 1, &snapshot.Manifest{},
+			entriesOf("put a1, put b1, put c1, put d1, put e1, put f1, put g1"))
 		if loads != 3 || err != nil {
 			t.Errorf("7 batches of 20 ms take %d steps, want 3 of 50 ms, %v", loads, err)
 		}
@@ -216,9 +219,11 @@ func TestG7_BatchesAreBounded(t *testing.T) {
 // one says that the load has ended.
 func TestG7_ALoadEnds(t *testing.T) {
 	const plain, none = "plain", "none"
-	for n, want := range map[int][]int{2: {2}, 1000: {1000}, 1001: {1000, 1}, 2000: {1000, 1000}, 2001: {1000, 1000, 1}} {
-		m := &snapshot.Manifest{Log: "log", Offset: 5, Watermark: 6, Stamp: store.Stamp{Seq: 5, At: 6}, Configured: 4, Configs: map[string]string{
-			plain: store.Config{}.Encode(), none: store.Config{NoIndex: true}.Encode()}}
+	for n, want := range map[int][]int{2: {2}, 1000: {1000}, 1001: {1000, 1}, 2000: {1000, 1000}, 2001: {1000, 1000,
+		1}} {
+		m := &snapshot.Manifest{Log: "log", Offset: 5, Watermark: 6, Stamp: store.Stamp{Seq: 5, At: 6}, Configured: 4,
+			Configs: map[string]string{
+				plain: store.Config{}.Encode(), none: store.Config{NoIndex: true}.Encode()}}
 		for i := len(m.Configs); i < n; i++ {
 			m.Configs[fmt.Sprint("without-documents-", i)] = store.Config{NoIndex: true}.Encode()
 		}
@@ -228,7 +233,8 @@ func TestG7_ALoadEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		s, err := l.End(t.Context(), "loaded", 9)
-		if err != nil || l.Documents != 7 || s.Version != "loaded" || s.Rebuild != 9 || s.Configured != 4 || len(s.Configs) != n || !slices.Equal(s.Collections, to.full) {
+		if err != nil || l.Documents != 7 || s.Version != "loaded" || s.Rebuild != 9 || s.Configured != 4 ||
+			len(s.Configs) != n || !slices.Equal(s.Collections, to.full) {
 			t.Errorf("%d configurations: the state is %+v, %d documents, %v", n, s, l.Documents, err)
 		}
 		if !slices.Equal(to.asked, []string{"gone", "none", "plain"}) {
@@ -238,7 +244,8 @@ func TestG7_ALoadEnds(t *testing.T) {
 			t.Errorf("%d configurations come in commits of %v, want %v", n, to.configs, want)
 		}
 		for i, pr := range to.commits {
-			last := store.Progress{Version: pr.Version, Next: pr.Next, Offset: 5, Watermark: 6, Stamp: m.Stamp, Rebuild: store.Clearing, Configured: 4}
+			last := store.Progress{Version: pr.Version, Next: pr.Next, Offset: 5, Watermark: 6, Stamp: m.Stamp,
+				Rebuild: store.Clearing, Configured: 4}
 			if i == len(to.commits)-1 {
 				last.Next, last.Rebuild = "loaded", 9
 			}
@@ -274,8 +281,12 @@ func TestG7_ALoadWithoutAnAnswerFails(t *testing.T) {
 		{"some configurations", 3, m, entriesOf("put a1"), 3, errLost},
 		{"the last commit", 4, m, entriesOf("put a1"), 4, errLost},
 		{"a configuration is damaged", 0, damaged, entriesOf("put a1"), 2, snapshot.ErrDamaged},
-		{"an entry of a later version", 0, m, (&entries{all: []snapshot.Entry{{Kind: 99}}}).each(), 0, snapshot.ErrDamaged},
-		{"the snapshot cannot be read", 0, m, func(yield func(snapshot.Entry, error) bool) { yield(snapshot.Entry{}, errLost) }, 0, errLost},
+		{"an entry of a later version", 0, m, (&entries{all: []snapshot.Entry{{Kind: 99}}}).each(), 0,
+			snapshot.ErrDamaged},
+		{"the snapshot cannot be read", 0, m, func(yield func(snapshot.Entry, error) bool) {
+			yield(snapshot.Entry{},
+				errLost)
+		}, 0, errLost},
 	} {
 		to := &calls{lost: tt.lost}
 		l, _, err := load(t, to, 1000, tt.manifest, tt.entries)

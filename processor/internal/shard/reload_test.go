@@ -118,7 +118,8 @@ func (h *history) configure(name string, c store.Config) []store.ConfigChange {
 }
 
 func (h *history) header() *store.Header {
-	return &store.Header{Ts: int64(1000 + h.rng.IntN(1000)), Etag: h.at.Offset + 1, TTL: ttlrules.TTL([]int{0, 0, -1, 5, 60}[h.rng.IntN(5)]),
+	return &store.Header{Ts: int64(1000 + h.rng.IntN(1000)), Etag: h.at.Offset + 1, TTL: ttlrules.TTL([]int{0, 0, -1, 5,
+		60}[h.rng.IntN(5)]),
 		Kept: []int64{0, 0, 0, 500}[h.rng.IntN(4)], Absolute: []int64{0, 0, 0, 5000}[h.rng.IntN(4)],
 		Target: []string{"", "", "mail.send"}[h.rng.IntN(3)], Trace: []string{"", "", "trace"}[h.rng.IntN(3)]}
 }
@@ -160,7 +161,8 @@ func (h *history) step() {
 		h.write(generations[h.rng.IntN(len(generations))], 20, 200)
 	case what < 13: // a drop
 		h.collections.Remove(name)
-		h.commit([]store.ConfigChange{{Collection: name}}, store.CollectionChanges{Collection: name, Drop: store.DropAll})
+		h.commit([]store.ConfigChange{{Collection: name}}, store.CollectionChanges{Collection: name,
+			Drop: store.DropAll})
 	case what < 15 && len(h.docs[name]) > 0: // a drop of a collection with due documents
 		to := fold.GenerationName(name, h.at.Offset+1)
 		closed := store.Config{History: config.History.With(int64(h.at.Offset), h.at.Offset, ttlrules.Off)}
@@ -169,7 +171,8 @@ func (h *history) step() {
 			store.CollectionChanges{Collection: name, Drop: store.DropMoves}, store.CollectionChanges{Collection: to})
 	case what < 16 && len(generations) > 0: // an old generation ends
 		gone := generations[0]
-		h.commit([]store.ConfigChange{{Collection: gone}}, store.CollectionChanges{Collection: gone, Drop: store.DropAll})
+		h.commit([]store.ConfigChange{{Collection: gone}}, store.CollectionChanges{Collection: gone,
+			Drop: store.DropAll})
 		h.collections.Remove(gone)
 	case what < 17: // the indexing mode
 		h.commit(h.configure(name, store.Config{NoIndex: !config.NoIndex}))
@@ -205,7 +208,7 @@ func dump(t *rapid.T, client *redis.Client, prefix wire.Prefix) map[string]map[s
 
 // TestG7_LoadedIsAsItWas: a random history of commits is interleaved at random points with the scan
 // of a snapshot. Loaded into an empty shard, the snapshot gives the shard as it is at the
-// end of the scan: documents, indexes, configurations, sizes and position (R4).
+// end of the scan: documents, indexes, configurations, sizes and position.
 //
 // Goes red if a commit is not recorded, if the entries are applied in another order, or if a
 // collection that was renamed is not scanned again.
@@ -215,8 +218,10 @@ func TestG7_LoadedIsAsItWas(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
 			runs++
 			live, loaded := wire.Prefix(fmt.Sprint("live", runs)), wire.Prefix(fmt.Sprint("loaded", runs))
-			h := &history{t: t, rng: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1)), p: newShard(t, s.Client, live, "v0"),
-				at: store.Progress{Next: "v0"}, docs: make(map[string]map[string]store.Header), collections: fold.NewCollections(nil, nil)}
+			h := &history{t: t, rng: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1)), p: newShard(t, s.Client,
+				live, "v0"),
+				at: store.Progress{Next: "v0"}, docs: make(map[string]map[string]store.Header),
+				collections: fold.NewCollections(nil, nil)}
 			for range h.rng.IntN(3) {
 				h.write([]string{"a", "b", "c"}[h.rng.IntN(3)], 200, 200)
 			}
@@ -255,12 +260,18 @@ func TestG7_LoadedIsAsItWas(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(stored, got, cmp.Comparer(func(a, b []string) bool { return slices.Equal(a, b) })); diff != "" {
+			if diff := cmp.Diff(stored, got, cmp.Comparer(func(a, b []string) bool {
+				return slices.Equal(a,
+					b)
+			})); diff != "" {
 				t.Fatalf("the owner goes on from another state than is stored:\n%s", diff)
 			}
 			was, is := dump(t, s.Client, live), dump(t, s.Client, loaded)
 			for _, all := range []map[string]map[string]string{was, is} {
-				maps.DeleteFunc(all["state"], func(field, value string) bool { return value == "0" && (field == "configs" || field == "sizes") })
+				maps.DeleteFunc(all["state"], func(field, value string) bool {
+					return value == "0" &&
+						(field == "configs" || field == "sizes")
+				})
 			}
 			if diff := cmp.Diff(was, is); diff != "" {
 				t.Fatalf("the loaded shard is another one:\n%s", diff)
@@ -292,7 +303,8 @@ func TestG7_ManyCollectionsLoaded(t *testing.T) {
 		value := string(store.Header{Ts: 1, Etag: 1, TTL: 60}.Append(nil)) + "{}"
 		all := func(yield func(snapshot.Entry, error) bool) {
 			for i := range full {
-				if !yield(snapshot.Entry{Kind: snapshot.Put, Collection: fmt.Sprint("c", i), ID: "a", Value: []byte(value)}, nil) {
+				if !yield(snapshot.Entry{Kind: snapshot.Put, Collection: fmt.Sprint("c", i), ID: "a",
+					Value: []byte(value)}, nil) {
 					return
 				}
 			}
@@ -318,7 +330,8 @@ func TestG7_ManyCollectionsLoaded(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(stored.Configs) != configs || len(stored.Collections) != full || stored.Version != "loaded" {
-			t.Fatalf("version %s has %d configurations, and %d collections with documents", stored.Version, len(stored.Configs), len(stored.Collections))
+			t.Fatalf("version %s has %d configurations, and %d collections with documents", stored.Version,
+				len(stored.Configs), len(stored.Collections))
 		}
 		if diff := cmp.Diff(stored, got); diff != "" {
 			t.Fatalf("the owner goes on from another state than is stored:\n%s", diff)
@@ -338,7 +351,8 @@ type unfinished struct {
 	commits int
 }
 
-func (u *unfinished) Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange, changes []store.CollectionChanges) error {
+func (u *unfinished) Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange,
+	changes []store.CollectionChanges) error {
 	if u.commits++; u.commits <= 2 {
 		if _, err := u.Load(ctx); !errors.Is(err, store.ErrDamaged) {
 			u.t.Errorf("before commit %d the state is: %v", u.commits, err)

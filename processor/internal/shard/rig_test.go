@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -79,8 +78,10 @@ type rig struct {
 // newRig starts the servers, and an owner that has not taken its shard over yet.
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, js: natstest.Connect(t, natstest.Options{}), redis: redistest.StartMini(t), failAt: -1, fault: errFault,
-		clock: math.MaxInt64, at: map[crash.Point]func(){}, replies: make(chan *nats.Msg, 1000), outcomes: map[string][]wire.Outcome{}}
+	r := &rig{t: t, js: natstest.Connect(t, natstest.Options{}), redis: redistest.StartMini(t), failAt: -1,
+		fault: errFault,
+		clock: math.MaxInt64, at: map[crash.Point]func(){}, replies: make(chan *nats.Msg, 1000),
+		outcomes: map[string][]wire.Outcome{}}
 	r.provision()
 	var stop func()
 	r.link, stop = streams.WatchLink(r.js.Conn())
@@ -95,7 +96,8 @@ func newRig(t *testing.T) *rig {
 func (r *rig) provision() {
 	r.t.Helper()
 	var err error
-	r.streams, err = streams.Provision(r.t.Context(), r.js, streams.Options{Prefix: prefix, MaxPayload: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
+	r.streams, err = streams.Provision(r.t.Context(), r.js, streams.Options{Prefix: prefix, MaxPayload: 1 << 20,
+		Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -110,27 +112,29 @@ func (r *rig) restart() {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(publisher.Close)
-	board, backlog, queue := health.New(logger), &Backlog{}, NewQueue(1000)
+	board, queue := health.New(logger), NewQueue(1<<20)
 	log := streams.NewLog(r.streams, r.link)
 	r.log = events.NewSource(names, r.streams.Created())
-	tail, ticker := publisher.NewTail(r.log), NewTicker(r.js, r.link, names.Tick(), queue, backlog, board)
+	tail, ticker := publisher.NewTail(r.log), NewTicker(r.js, r.link, names.Tick(), queue, board)
 	counter := func() prometheus.Counter { return prometheus.NewCounter(prometheus.CounterOpts{Name: "x"}) }
 	hook := func(at crash.Point) error {
 		return r.pass(string(at))
 	}
 	r.Owner = New(Parts{
 		Shard: r.number, Shards: 1, Store: &faulty{store.New(r.redis.Client, prefix, 0, 1), r},
-		Log: log, Events: &Events{Publisher: publisher, Tail: tail, Log: r.log, Link: r.link, Limit: takeOverTimeout},
+		Log: log, Link: r.link, Publisher: publisher, Tail: tail,
 		Status: NewStatus(board), Queue: queue, Ticker: ticker, Pace: NewPace(nil),
 		Reader: NewReader(Source{
-			NATS: nc, Link: r.link, Log: log, Health: board, Decoder: decoder, Guard: NewClockGuard(time.Hour, Clocks{Own: time.Now}, board),
-		}, queue, ticker, backlog),
-		Channel:     &Channel{Publisher: publisher, Tail: tail, Link: r.link, Emitted: counter(), Hook: hook},
+			NATS: nc, Link: r.link, Log: log, Health: board, Decoder: decoder, Queue: queue, Ticker: ticker,
+			Guard: NewClockGuard(time.Hour, Clocks{Own: time.Now}, board),
+		}),
 		Checkpoints: NewCheckpoints(log, r.number), Outcomes: NewOutcomes(nc, nil),
 		Desk: snapshot.NewDesk(snapshot.NewStore(&r.objects, log, r.number, log.ID(), nil)),
-		Metrics: &Metrics{Applied: counter(), Expired: counter(), Warned: counter(), Fenced: counter(), Rebuilds: counter(),
+		Metrics: &Metrics{Emitted: counter(), Applied: counter(), Expired: counter(), Warned: counter(),
+			Fenced: counter(), Rebuilds: counter(),
 			Rejected: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"code"}),
-			Lateness: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x"}), Commits: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x"})},
+			Lateness: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x"}),
+			Commits:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x"})},
 		Limits: fold.Limits{Log: r.log, MaxBody: 1 << 20}, Bounds: DefaultBounds, Hook: hook, Logger: logger,
 	})
 }
@@ -193,7 +197,7 @@ func (r *rig) try() error {
 		if err != nil {
 			return err
 		}
-		if r.handOut(); worked || len(r.pending.Messages) > 0 {
+		if r.handOut(); worked || len(r.pending) > 0 {
 			continue
 		}
 		if r.taking == nil {
@@ -267,11 +271,10 @@ func (r *rig) checkpoint() {
 
 // handOut hands out what the reader of the log would have brought.
 func (r *rig) handOut() {
-	i := slices.IndexFunc(r.sent, func(m *fold.Message) bool { return m.Seq > r.pending.Base })
-	r.pending.Messages = slices.Clone(r.sent[max(0, i):])
-	if i < 0 {
-		r.pending.Messages = nil
+	for _, m := range r.sent {
+		r.Queue.put(m, r.Queue.rewinds)
 	}
+	r.pending, _ = r.Queue.Next(1<<30, 1<<30)
 }
 
 // statusOf is that of the outcome of a message, of which there has to be one; 0 if there is none.
@@ -322,7 +325,8 @@ func (r *rig) expired() []string {
 // documents are the ids of the documents of c that are stored.
 func (r *rig) documents() []string {
 	r.t.Helper()
-	found, err := store.New(r.redis.Client, prefix, 0, 1).Copy(r.t.Context(), r.progress.Version(), []string{"c"}, store.CopyPlace{}, 1000, 1<<20)
+	found, err := store.New(r.redis.Client, prefix, 0, 1).Copy(r.t.Context(), r.progress.Version, []string{"c"},
+		store.CopyPlace{}, 1000, 1<<20)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -28,7 +28,8 @@ func TestProgressed(t *testing.T) {
 		failed time.Time
 		want   bool
 	}{
-		{7, false, time.Now(), true}, {8, false, time.Now(), false}, {9, false, time.Now(), false}, {9, false, long, true},
+		{7, false, time.Now(), true}, {8, false, time.Now(), false}, {9, false, time.Now(), false}, {9, false, long,
+			true},
 		{7, true, time.Now(), false}, {9, true, long, false},
 	} {
 		p := at8(nil, tt.upTo)
@@ -50,7 +51,8 @@ func TestFailure(t *testing.T) {
 		damage, trouble bool
 		fenced          float64
 	}{
-		{errFault, 1, false, true, 0}, {fmt.Errorf("x: %w", store.ErrFenced), 1, false, false, 1}, {store.ErrFenced, 2, false, true, 1},
+		{errFault, 1, false, true, 0}, {fmt.Errorf("x: %w", store.ErrFenced), 1, false, false, 1}, {store.ErrFenced, 2,
+			false, true, 1},
 		{fmt.Errorf("x: %w", store.ErrDamaged), 1, true, true, 0},
 	} {
 		r := newRig(t)
@@ -61,7 +63,8 @@ func TestFailure(t *testing.T) {
 			t.Errorf("%v: it knows the damage %v", tt.err, r.tenure.damage)
 		}
 		trouble := r.Status.Trouble.Load() != nil
-		if told := slices.Contains(r.logged, "the processor has a problem") || len(r.logged) > 0; trouble != tt.trouble || told != tt.trouble || value(t, r.Metrics.Fenced) != tt.fenced {
+		if told := slices.Contains(r.logged, "the processor has a problem") ||
+			len(r.logged) > 0; trouble != tt.trouble || told != tt.trouble || value(t, r.Metrics.Fenced) != tt.fenced {
 			t.Errorf("%v: people hear of it: %t, %q; %v fences", tt.err, trouble, r.logged, value(t, r.Metrics.Fenced))
 		}
 	}
@@ -73,7 +76,8 @@ func TestFatal(t *testing.T) {
 		err  error
 		want bool
 	}{
-		{errFault, false}, {fmt.Errorf("x: %w", streams.Refuse(streams.ErrLogBehind, "", "y")), true}, {fmt.Errorf("x: %w", ErrNotOwner), true},
+		{errFault, false}, {fmt.Errorf("x: %w", streams.Refuse(streams.ErrLogBehind, "", "y")), true},
+		{fmt.Errorf("x: %w", ErrNotOwner), true},
 		{fmt.Errorf("x: %w", store.ErrForeign), false},
 	} {
 		if got := new(Owner).fatal(tt.err); got != tt.want {
@@ -138,8 +142,10 @@ func TestRunEnds(t *testing.T) {
 				}
 			}
 			err := r.Run(ctx)
-			if ends && (!errors.Is(err, ErrNotOwner) || l.asked != 1) || !ends && (err != nil || l.asked < 3 || troubles != 2) {
-				t.Errorf("%v; the lease was asked %d times, and %d times people heard of trouble, such as %q", err, l.asked, troubles, last)
+			if ends && (!errors.Is(err, ErrNotOwner) || l.asked != 1) || !ends && (err != nil || l.asked < 3 ||
+				troubles != 2) {
+				t.Errorf("%v; the lease was asked %d times, and %d times people heard of trouble, such as %q", err,
+					l.asked, troubles, last)
 			}
 			if begun == 0 || r.Status.Begun.Load() != 0 {
 				t.Errorf("the step under way was begun at %d, and now one at %d", begun, r.Status.Begun.Load())
@@ -181,7 +187,8 @@ func TestRunForgetsFailures(t *testing.T) {
 		r.Queue.Wake()
 	}
 	if err := r.Run(ctx); err != nil || takeovers != 3 || troubles > 0 {
-		t.Errorf("%v; after %d takeovers people have heard of trouble %d times; %d steps", err, takeovers, troubles, steps)
+		t.Errorf("%v; after %d takeovers people have heard of trouble %d times; %d steps", err, takeovers, troubles,
+			steps)
 	}
 }
 
@@ -231,8 +238,8 @@ func TestTheReaderBringsMessages(t *testing.T) {
 	}
 	r.until("the log is read", func() bool { return r.Queue.ReadUpTo().Seq >= last })
 	for step, want := range []uint64{last - fold.BatchMessages - 50, last - 50, last} {
-		if _, err := r.runOnce(t.Context()); err != nil || r.progress.Offset() != want {
-			t.Errorf("step %d: applied up to %d, want %d: %v", step, r.progress.Offset(), want, err)
+		if _, err := r.runOnce(t.Context()); err != nil || r.progress.Offset != want {
+			t.Errorf("step %d: applied up to %d, want %d: %v", step, r.progress.Offset, want, err)
 		}
 	}
 	if n := len(r.documents()); n != fold.BatchMessages+50 {

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// timerGrain is by how much a timer of Go is late at most while the process is idle: it waits whole
-// milliseconds then.
+// timerGrain is by how much a timer of Go is late at most while the process is idle: it waits whole milliseconds then.
 const timerGrain = time.Millisecond
 
 // sleep sleeps for a time of timerGrain at most, and is late by less than a tenth of that. With it, an event at

@@ -8,25 +8,28 @@ import (
 )
 
 // ProblemShard: the shard cannot go on.
-var ProblemShard = health.Problem{Name: "shard", Advice: "Look at the reason: mostly Redis or NATS refuses something. lapse tries again by itself."}
+var ProblemShard = health.Problem{Name: "shard", Advice: "Look at the reason: mostly Redis or NATS refuses " +
+	"something. lapse tries again by itself."}
 
 // ProblemIndexes: the property indexes that are being made wait.
 var ProblemIndexes = health.Problem{
-	Name: "indexes", Advice: "Make room in Redis, or raise its maxmemory. lapse goes on with the indexes by itself.", Minor: true,
+	Name: "indexes", Advice: "Make room in Redis, or raise its maxmemory. lapse goes on with the indexes by itself.",
+	Minor: true,
 }
 
 // Status is what the owner tells the rest of the process: the metrics, /readyz, the monitor, and the regions. The
 // owner writes, everybody reads. Each value is read by itself: two values may be from different steps.
 type Status struct {
-	Applied  atomic.Uint64         // offset that was applied
-	Rebuild  atomic.Uint64         // as [fold.Progress.Rebuild]
-	Owned    atomic.Bool           // whether this process has ever taken the shard over
-	Trouble  atomic.Pointer[error] // why the shard cannot go on
-	Due      atomic.Int64          // since when a document is due, Unix milliseconds; 0 if none is
-	FirstDue atomic.Int64          // when the next document is due, Unix milliseconds; math.MaxInt64 if none is, or it was not looked up yet
-	Reaped   atomic.Uint64         // documents that were reaped
-	Paused   atomic.Int64          // collections that are paused
-	Making   atomic.Int64          // property indexes that are being made
+	Applied atomic.Uint64         // offset that was applied
+	Rebuild atomic.Uint64         // as [fold.Progress.Rebuild]
+	Owned   atomic.Bool           // whether this process has ever taken the shard over
+	Trouble atomic.Pointer[error] // why the shard cannot go on
+	Due     atomic.Int64          // since when a document is due, Unix milliseconds; 0 if none is
+	// when the next document is due, Unix milliseconds; math.MaxInt64 if none is, or it was not looked up yet
+	FirstDue atomic.Int64
+	Reaped   atomic.Uint64 // documents that were reaped
+	Paused   atomic.Int64  // collections that are paused
+	Making   atomic.Int64  // property indexes that are being made
 	// Configured is the sequence of the stream of configurations up to which that was applied.
 	Configured atomic.Uint64
 	Begun      atomic.Int64 // when the present step was begun, Unix nanoseconds; 0 if there is none

@@ -8,14 +8,13 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/fold"
 )
 
-// step applies messages up to the first that has to wait until its collection is settled (see
-// [fold.Decision.Apply]), and reaps documents that are due by then, as one step: read,
-// decide, publish, commit. to is how far the log was read; if these messages are all that
-// came, the log is applied up to there. worked reports whether there was anything to do
+// step applies messages up to the first that has to wait until its collection is settled (see [fold.Decision.Apply]),
+// and reaps documents that are due by then, as one step: read, decide, publish, commit. to is how far the log was read;
+// if these messages are all that came, the log is applied up to there. worked reports whether there was anything to do
 // beside letting log time move on.
 func (p *Owner) step(ctx context.Context, messages []*fold.Message, to fold.Position) (worked bool, err error) {
 	began := time.Now()
-	d := fold.New(p.Limits, p.collections, p.progress.Watermark())
+	d := fold.New(p.Limits, p.collections, p.progress.Watermark)
 	messages, held, err := p.read(ctx, d, messages)
 	if err != nil {
 		return false, err
@@ -72,11 +71,11 @@ func (p *Owner) reach(messages []*fold.Message, to fold.Position) fold.Position 
 	for _, m := range messages {
 		here = fold.Position{Seq: m.Seq, Time: max(here.Time, p.logTimeAt(m)), Stamp: m.Stamp}
 	}
-	if len(messages) < len(p.pending.Messages) || to.Seq <= here.Seq {
+	if len(messages) < len(p.pending) || to.Seq <= here.Seq {
 		return here
 	}
 	at := max(here.Time, to.Time)
-	if to.Seq >= p.announcer.UpTo() {
+	if to.Seq >= p.announcer.upTo {
 		p.announcer.Pass(at)
 	}
 	return fold.Position{Seq: to.Seq, Time: at, Stamp: to.Stamp}
@@ -85,15 +84,14 @@ func (p *Owner) reach(messages []*fold.Message, to fold.Position) fold.Position 
 // logTimeAt is the log time at a message. It notes when that passes the point up to which outputs may
 // have been published.
 func (p *Owner) logTimeAt(m *fold.Message) int64 {
-	at := max(p.progress.Watermark(), m.Time)
-	if m.Seq > p.announcer.UpTo() {
+	at := max(p.progress.Watermark, m.Time)
+	if m.Seq > p.announcer.upTo {
 		p.announcer.Pass(at)
 	}
 	return at
 }
 
-// commitTime commits the log time at a message that is not applied yet, by which readers
-// then go.
+// commitTime commits the log time at a message that is not applied yet, by which readers then go.
 func (p *Owner) commitTime(ctx context.Context, m *fold.Message) error {
 	p.progress.Saw(m.Position)
 	return p.commit(ctx, fold.Position{Seq: m.Seq - 1, Time: p.logTimeAt(m)}, nil, nil)

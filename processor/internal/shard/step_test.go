@@ -26,31 +26,41 @@ func TestG3_TimeAtTheEndOfTheFormerOwner(t *testing.T) {
 		want     int64
 		here     fold.Position
 	}{
-		{"all up to there is applied", []*fold.Message{{Position: fold.Position{Seq: 9, Time: 900}}}, fold.Position{Seq: 10, Time: 950}, 950, fold.Position{Seq: 10, Time: 950}},
+		{"all up to there is applied", []*fold.Message{{Position: fold.Position{Seq: 9, Time: 900}}},
+			fold.Position{Seq: 10, Time: 950}, 950, fold.Position{Seq: 10, Time: 950}},
 		{"a tick is", nil, fold.Position{Seq: 12, Time: 1200}, 1200, fold.Position{Seq: 12, Time: 1200}},
-		{"so is a message", []*fold.Message{{Position: fold.Position{Seq: 9, Time: 900}}, {Position: fold.Position{Seq: 12, Time: 1200}}, {Position: fold.Position{Seq: 14, Time: 1400}}}, fold.Position{Seq: 15, Time: 1500}, 1200, fold.Position{Seq: 15, Time: 1500}},
-		{"a message is at that point", []*fold.Message{{Position: fold.Position{Seq: 10, Time: 1000}}}, fold.Position{}, math.MaxInt64, fold.Position{Seq: 10, Time: 1000}},
-		{"nothing new was read", []*fold.Message{{Position: fold.Position{Seq: 9, Time: 900}}}, fold.Position{Seq: 9, Time: 950, Stamp: 5}, math.MaxInt64, fold.Position{Seq: 9, Time: 900}},
-		{"log time is ahead of a message", []*fold.Message{{Position: fold.Position{Seq: 12, Time: 700}}}, fold.Position{}, 800, fold.Position{Seq: 12, Time: 800}},
-		{"and of what was read", nil, fold.Position{Seq: 12, Time: 700, Stamp: 5}, 800, fold.Position{Seq: 12, Time: 800, Stamp: 5}},
-		{"and more has come than is applied", []*fold.Message{{Position: fold.Position{Seq: 12, Time: 1200}}}, fold.Position{}, 1200, fold.Position{Seq: 12, Time: 1200}},
+		{"so is a message", []*fold.Message{{Position: fold.Position{Seq: 9, Time: 900}},
+			{Position: fold.Position{Seq: 12, Time: 1200}}, {Position: fold.Position{Seq: 14, Time: 1400}}},
+			fold.Position{Seq: 15, Time: 1500}, 1200, fold.Position{Seq: 15, Time: 1500}},
+		{"a message is at that point", []*fold.Message{{Position: fold.Position{Seq: 10, Time: 1000}}}, fold.Position{},
+			math.MaxInt64, fold.Position{Seq: 10, Time: 1000}},
+		{"nothing new was read", []*fold.Message{{Position: fold.Position{Seq: 9, Time: 900}}}, fold.Position{Seq: 9,
+			Time: 950, Stamp: 5}, math.MaxInt64, fold.Position{Seq: 9, Time: 900}},
+		{"log time is ahead of a message", []*fold.Message{{Position: fold.Position{Seq: 12, Time: 700}}},
+			fold.Position{}, 800, fold.Position{Seq: 12, Time: 800}},
+		{"and of what was read", nil, fold.Position{Seq: 12, Time: 700, Stamp: 5}, 800, fold.Position{Seq: 12,
+			Time: 800, Stamp: 5}},
+		{"and more has come than is applied", []*fold.Message{{Position: fold.Position{Seq: 12, Time: 1200}}},
+			fold.Position{}, 1200, fold.Position{Seq: 12, Time: 1200}},
 	} {
 		p := at8(tt.messages, upTo)
-		if here := p.reach(tt.messages, tt.to); here != tt.here || p.announcer.UpToTime() != tt.want {
-			t.Errorf("%s: applied up to %v, may have been published up to %d; want %v, %d", tt.name, here, p.announcer.UpToTime(), tt.here, tt.want)
+		if here := p.reach(tt.messages, tt.to); here != tt.here || p.announcer.time != tt.want {
+			t.Errorf("%s: applied up to %v, may have been published up to %d; want %v, %d", tt.name, here,
+				p.announcer.time, tt.here, tt.want)
 		}
 	}
-	p := at8([]*fold.Message{{Position: fold.Position{Seq: 9, Time: 900}}, {Position: fold.Position{Seq: 11, Time: 1100}}}, 0)
-	if here := p.reach(p.pending.Messages[:1], fold.Position{Seq: 12, Time: 1200}); here != (fold.Position{Seq: 9, Time: 900}) {
+	p := at8([]*fold.Message{{Position: fold.Position{Seq: 9, Time: 900}}, {Position: fold.Position{Seq: 11,
+		Time: 1100}}}, 0)
+	if here := p.reach(p.pending[:1], fold.Position{Seq: 12, Time: 1200}); here != (fold.Position{Seq: 9, Time: 900}) {
 		t.Errorf("with a message left, the log is applied up to %v", here)
 	}
 }
 
 // at8 is a shard at offset 8, where outputs up to upTo may have been published.
 func at8(messages []*fold.Message, upTo uint64) *Owner {
-	p := &Owner{pending: fold.Pending{Messages: messages}}
+	p := &Owner{pending: messages}
 	p.progress.Resume(store.State{Offset: 8, Watermark: 800}, "", 0)
-	p.announcer = NewAnnouncer(nil, 0, p)
+	p.announcer = NewAnnouncer(&Parts{}, p)
 	p.announcer.Begin(Checkpoint{}, upTo, events.Place{})
 	return p
 }
@@ -82,7 +92,8 @@ func TestG3_NoCheckpointBeforeAllIsPublished(t *testing.T) {
 		if due := p.Status.Due.Load(); due != tt.due {
 			t.Errorf("%s: a document is due since %d, want %d", name, due, tt.due)
 		}
-		if got := p.announcer.Settled(); (got != nil) != tt.passes || got != nil && (got.Seq != 8 || got.Watermark != 800) {
+		if got := p.announcer.Settled(); (got != nil) != tt.passes || got != nil && (got.Seq != 8 ||
+			got.Watermark != 800) {
 			t.Errorf("%s: the checkpoint is %+v", name, got)
 		}
 	}
@@ -96,7 +107,8 @@ func TestG11_SinceWhenADocumentIsDue(t *testing.T) {
 		outside, queued int64 // deadlines; 0: none
 		due, next       int64
 	}{
-		{700, 0, 700, 700}, {0, 700, 700, 700}, {700, 600, 600, 600}, {600, 700, 600, 600}, {900, 700, 700, 700}, {900, 950, 0, 900}, {950, 900, 0, 900}, {-1, 0, 800, math.MaxInt64},
+		{700, 0, 700, 700}, {0, 700, 700, 700}, {700, 600, 600, 600}, {600, 700, 600, 600}, {900, 700, 700, 700},
+		{900, 950, 0, 900}, {950, 900, 0, 900}, {-1, 0, 800, math.MaxInt64},
 	} {
 		p := at8(nil, 10)
 		p.Parts = Parts{Log: streams.NewLog(&streams.Streams{ID: "1"}, nil)}
@@ -104,7 +116,8 @@ func TestG11_SinceWhenADocumentIsDue(t *testing.T) {
 		p.collections = fold.NewCollections(map[string]store.Config{"c": {History: on}}, nil)
 		switch {
 		case tt.outside < 0: // any document of the collection may be due
-			p.collections = fold.NewCollections(map[string]store.Config{"c": {History: ttlrules.History{}.With(-9_000, 1, 1)}}, []string{"c"})
+			p.collections = fold.NewCollections(map[string]store.Config{"c": {History: ttlrules.History{}.With(-9_000,
+				1, 1)}}, []string{"c"})
 			p.progress.Resume(store.State{Offset: 8, Watermark: 8_000}, "", 0)
 			tt.due = 8_000
 		case tt.outside > 0:

@@ -35,7 +35,8 @@ func (f *faulty) Verify(ctx context.Context, version string, collections []strin
 	return f.Shard.Verify(ctx, version, collections, indexes...)
 }
 
-func (f *faulty) Copy(ctx context.Context, version string, collections []string, at store.CopyPlace, documents, bytes int) (store.Copied, error) {
+func (f *faulty) Copy(ctx context.Context, version string, collections []string, at store.CopyPlace, documents,
+	bytes int) (store.Copied, error) {
 	if err := f.r.pass("copy"); err != nil {
 		return store.Copied{}, err
 	}
@@ -49,14 +50,16 @@ func (f *faulty) Fill(ctx context.Context, version, next string, changes []store
 	return f.Shard.Fill(ctx, version, next, changes)
 }
 
-func (f *faulty) Count(ctx context.Context, version string, collections []string) (full []string, documents uint64, err error) {
+func (f *faulty) Count(ctx context.Context, version string,
+	collections []string) (full []string, documents uint64, err error) {
 	if err := f.r.pass("count"); err != nil {
 		return nil, 0, err
 	}
 	return f.Shard.Count(ctx, version, collections)
 }
 
-func (f *faulty) Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange, changes []store.CollectionChanges) error {
+func (f *faulty) Commit(ctx context.Context, pr store.Progress, configs []store.ConfigChange,
+	changes []store.CollectionChanges) error {
 	if err := f.r.pass("commit"); err != nil {
 		return err
 	}
@@ -85,7 +88,8 @@ func (f *faulty) ReadDocuments(ctx context.Context, version string, wants []stor
 	return f.Shard.ReadDocuments(ctx, version, wants)
 }
 
-func (f *faulty) Due(ctx context.Context, version string, cuts []store.Cut, limit, bytes int, whole bool) ([]store.Due, error) {
+func (f *faulty) Due(ctx context.Context, version string, cuts []store.Cut, limit, bytes int,
+	whole bool) ([]store.Due, error) {
 	if err := f.r.pass("due"); err != nil {
 		return nil, err
 	}

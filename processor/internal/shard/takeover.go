@@ -10,33 +10,29 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
-
 	"github.com/seed18712806/lapse/processor/internal/fold"
+	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 const takeOverTimeout = 30 * time.Second
 
-// takeOver makes the shard this process's, at the start and after every failure. The order
-// matters:
+// takeOver makes the shard this process's, at the start and after every failure. The order matters:
 //
 //  1. examine: what is stored, and whether the log can continue it, or a snapshot, which is
 //     then verified. Nothing is written, so a refusal changes nothing.
-//  2. claim: a new version in Redis, by compare-and-set. A former owner's commits are
-//     refused from then on.
-//  3. claim: a fence in the stream of events, acknowledged. A former owner's publications
-//     are refused from then on.
+//  2. claim: a new version in Redis, by compare-and-set. A former owner's commits are refused from then on.
+//  3. claim: a fence in the stream of events, acknowledged. A former owner's publications are refused from then on.
 //  4. a tick, appended to the log. The causes of everything that a former owner has
 //     published are at or before its sequence, which takeOver returns.
-//  5. resume: examine the streams and the checkpoint again, as all may have changed before
-//     the fences stood; remove what is damaged, or older than the log, if the log reaches
-//     back to rebuild it, or to the snapshot; verify that the shard is still this
-//     process's.
+//  5. resume: examine the streams and the checkpoint again, as all may have changed before the fences stood; remove
+//     what is damaged, or older than the log, if the log reaches back to rebuild it, or to the snapshot; verify that
+//     the shard is still this process's.
 //
-// If there is a snapshot to be loaded, the owner does that next (load in snapshot.go).
-// stop ends an examination, and ctx all that follows. The error is a [streams.Refusal] if the
-// verdict is to refuse.
+// If there is a snapshot to be loaded, the owner does that next (load in snapshot.go). stop ends an examination, and
+// ctx all that follows. The error is a [streams.Refusal] if the verdict is to refuse.
 func (p *Owner) takeOver(stop, ctx context.Context) (upTo uint64, err error) {
 	upTo, err = p.tryTakeOver(stop, ctx)
 	switch {
@@ -55,11 +51,12 @@ func (p *Owner) tryTakeOver(stop, ctx context.Context) (upTo uint64, err error) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, takeOverTimeout)
 	defer cancel()
-	if v.Refusal != nil && v.Skipped != nil && p.Channel.Mirror != nil {
-		// The first region may have replaced the snapshots that the record here names. The next record names newer ones.
+	if v.Refusal != nil && v.Skipped != nil && p.Mirror != nil {
+		// The first region may have replaced the snapshots that the record here names. The next record names newer
+		// ones.
 		return 0, fmt.Errorf("waiting for a snapshot of the first region: %v", v.Refusal.What())
 	}
-	if v.Refusal != nil && p.Channel.Mirror != nil {
+	if v.Refusal != nil && p.Mirror != nil {
 		return 0, p.follow(&v)
 	}
 	if v.Refusal != nil && v.Refusal.Kind != streams.ErrRefused {
@@ -82,12 +79,13 @@ func (p *Owner) tryTakeOver(stop, ctx context.Context) (upTo uint64, err error) 
 	return upTo, p.resume(ctx, &v, upTo)
 }
 
-// follow returns what to do where the examination refuses what is stored, in a region that follows another one. Its mirrors
-// have been compared with the first region, so what does not fit them is to be rebuilt: nobody has to decide about it.
+// follow returns what to do where the examination refuses what is stored, in a region that follows another one. Its
+// mirrors have been compared with the first region, so what does not fit them is to be rebuilt: nobody has to decide
+// about it.
 func (p *Owner) follow(v *verdict) error {
 	what := v.Refusal.What()
 	switch {
-	case !p.Channel.Mirror.Reached():
+	case !p.Mirror.Reached():
 		return fmt.Errorf("waiting for the mirrors of the first region: %v", what)
 	case p.tenure.damage == nil && v.State.Version != "":
 		p.tenure.damage = fmt.Errorf("%w: %v", errOtherMirror, what)
@@ -111,30 +109,23 @@ func (p *Owner) TakeOver(ctx context.Context) (upTo uint64, err error) {
 	return p.Ticker.Barrier(ctx)
 }
 
-func (p *Owner) examiner() *examiner {
-	return &examiner{
-		shard: p.Shard, store: p.Store, log: p.Log, events: p.Events,
-		checkpoints: p.Checkpoints, snapshots: p.Desk.Store(), ticks: p.Ticker,
-	}
-}
-
 func (p *Owner) known() known {
-	return known{EverTaken: p.tenure.everTaken, Committed: p.progress.CommittedOffset(), Damage: p.tenure.damage}
+	return known{EverTaken: p.tenure.everTaken, Committed: p.progress.CommittedOffset, Damage: p.tenure.damage}
 }
 
 // examine finds out what is stored, and whether the log can continue it, or a snapshot. It may scan all of Redis, and
 // read a lot of the stream of events.
 func (p *Owner) examine(stop context.Context) (v verdict, err error) {
 	p.announcer.Hold()
-	f, err := p.examiner().State(stop, p.known())
+	f, err := examiner{&p.Parts}.State(stop, p.known())
 	if err != nil {
 		return v, err
 	}
-	if p.delivery.open && p.progress.Attempted(f.State.Version) {
+	if p.progress.Attempted(f.State.Version) {
 		p.deliver() // the commit took effect, and only its reply was lost
 	}
-	p.delivery = delivery{}
-	return p.examiner().Examine(stop, f)
+	p.outcomes = nil
+	return examiner{&p.Parts}.Examine(stop, f)
 }
 
 // refuse marks a damaged shard that the log cannot rebuild: it is kept as it is, and
@@ -172,7 +163,7 @@ func (p *Owner) claim(ctx context.Context, v *verdict) error {
 // resume goes on from what was found, now that no former owner can commit or publish. upTo
 // is the sequence of a tick that was appended after the claim.
 func (p *Owner) resume(ctx context.Context, before *verdict, upTo uint64) error {
-	v, err := p.examiner().Again(ctx, *before, p.announcer.FencePlace().Seq)
+	v, err := examiner{&p.Parts}.Again(ctx, *before, p.announcer.FencePlace().Seq)
 	if err == nil {
 		err = v.changed(before)
 	}
@@ -180,7 +171,7 @@ func (p *Owner) resume(ctx context.Context, before *verdict, upTo uint64) error 
 		return err
 	}
 	published, last := v.Published(), upTo
-	if p.Channel.Mirror != nil {
+	if p.Mirror != nil {
 		upTo = math.MaxUint64
 	}
 	p.announcer.Begin(published, upTo, v.LastOutput())
@@ -213,9 +204,9 @@ func (p *Owner) resume(ctx context.Context, before *verdict, upTo uint64) error 
 			Version: version, Log: p.Log.ID(), Offset: v.Known.Origin, Events: p.announcer.Last().String(),
 		}
 		lacks = last
-		err = p.Store.Clear(ctx, p.progress.Version(), next, lacks)
+		err = p.Store.Clear(ctx, p.progress.Version, next, lacks)
 	default:
-		err = p.Store.Take(ctx, store.State{Version: p.progress.Version()}, version, lacks)
+		err = p.Store.Take(ctx, store.State{Version: p.progress.Version}, version, lacks)
 	}
 	if err != nil {
 		return err
@@ -251,21 +242,21 @@ func (p *Owner) forgetSnapshots(ctx context.Context, v *verdict) error {
 // goOn goes on from a state. The messages that were read are kept if the state is not
 // older than where the reading began; else the log is read again.
 func (p *Owner) goOn(stored store.State, version string, rebuild uint64) {
-	older := !p.tenure.everTaken || stored.Offset < p.pending.Base || p.Queue.Truncated() != nil
+	older := !p.tenure.everTaken || stored.Offset < p.Queue.Base() || p.Queue.Truncated() != nil
 	p.progress.Resume(stored, version, rebuild)
 	p.collections = fold.NewCollections(stored.Configs, stored.Collections)
 	p.collections.ResumeMaking(stored.Making)
 	p.warnFrom()
 	p.due.Set(nil)
+	p.pending = nil
 	if older {
-		p.pending = fold.Pending{Base: stored.Offset}
 		p.Reader.Return(stored)
 	} else {
 		p.Queue.Skip(stored.Offset)
-		p.pending.Skip(stored.Offset)
 	}
 	if rebuild != 0 && p.tenure.everTaken { // at the start it is no news
-		p.Logger.Warn("the shard is being rebuilt from the log", slog.Uint64("from", stored.Offset), slog.Uint64("to", rebuild))
+		p.Logger.Warn("the shard is being rebuilt from the log", slog.Uint64("from", stored.Offset), slog.Uint64("to",
+			rebuild))
 	}
 	// It soon commits what it has read: else two owners that take the shard from each other, each
 	// before the other's heartbeat, would never get on.
@@ -276,4 +267,22 @@ func (p *Owner) goOn(stored store.State, version string, rebuild uint64) {
 	p.Status.Configured.Store(stored.Configured)
 	p.Status.Making.Store(int64(p.collections.IndexesMade()))
 	p.Status.Owned.Store(true)
+}
+
+// OpenCollections reports whether collections are open ([wire.CollectionsRule]) by what TakeOver has found: by the
+// snapshot that is to be loaded, or else by what is stored. known is false if a person has begun the shard anew, and
+// neither has a rule: then the log needs one. OpenCollections is for the time before Run.
+func (p *Owner) OpenCollections() (open, known bool, err error) {
+	if m := p.tenure.loads; m != nil {
+		c, err := store.DecodeConfig(m.Configs[wire.CollectionsRule])
+		if err != nil {
+			err = fmt.Errorf("%w: %w", snapshot.ErrDamaged, err)
+		}
+		return c.Open, true, err
+	}
+	// the shard could not be taken over yet, and Run tries again: the last rule of the log tells
+	if p.collections == nil {
+		return false, true, nil
+	}
+	return p.collections.Config(wire.CollectionsRule).Open, !p.collections.Unruled(), nil
 }

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -36,7 +37,8 @@ func (r *rig) refused(why error) *streams.Refusal {
 	if refusal == nil || refusal.Kind != why || refusal.Accept == "" {
 		r.t.Fatalf("it is taken over: %v, want %v", err, why)
 	}
-	if now := r.state(); now.Version != was.Version || r.calls("take") > 0 || r.calls("before the stream of events is fenced") > 0 {
+	if now := r.state(); now.Version != was.Version || r.calls("take") > 0 ||
+		r.calls("before the stream of events is fenced") > 0 {
 		r.t.Errorf("before the refusal it has changed something: %q", r.passed)
 	}
 	return refusal
@@ -92,17 +94,21 @@ func TestG7_BeginAnew(t *testing.T) {
 				r.restart()
 				events = nil
 			}
-			if got := r.refused(streams.ErrLogTruncated); got.Accept != streams.LostLogBeginning || got.Removes == empty {
+			if got := r.refused(streams.ErrLogTruncated); got.Accept != streams.LostLogBeginning ||
+				got.Removes == empty {
 				t.Errorf("it can be given up by %s, and that removes something from Redis: %v", got.Accept, got.Removes)
 			}
 			version := r.state().Version
-			others := Accepted{Losses: []streams.Loss{streams.LostLogEnd, streams.LostEvents, streams.LostDocuments, streams.LostLogMessages}, RedisIsSaved: true}
+			others := Accepted{Losses: []streams.Loss{streams.LostLogEnd, streams.LostEvents, streams.LostDocuments,
+				streams.LostLogMessages}, RedisIsSaved: true}
 			unsaved := Accepted{Losses: streams.Losses}
 			for _, accepted := range []Accepted{{}, others, unsaved} {
 				if empty && accepted.Losses != nil && !accepted.RedisIsSaved {
 					continue
 				}
-				if left := r.beginAnew(accepted, 0); left == nil || left.Kind != streams.ErrLogTruncated || r.state().Version != version || len(r.passed) > r.calls("load")+r.calls("verify")+r.calls("leftovers") {
+				if left := r.beginAnew(accepted, 0); left == nil || left.Kind != streams.ErrLogTruncated ||
+					r.state().Version != version || len(r.passed) > r.calls("load")+r.calls("verify")+
+					r.calls("leftovers") {
 					t.Errorf("with %v: %v, after %q", accepted, left, r.passed)
 				}
 			}
@@ -111,7 +117,8 @@ func TestG7_BeginAnew(t *testing.T) {
 				t.Error(left)
 			}
 			point, err := r.Checkpoints.Load(t.Context())
-			if s := r.state(); err != nil || s.Version != version || point.Origin != first.Seq-1 || point.Anew != point.Last.Seq || point.Anew == 0 {
+			if s := r.state(); err != nil || s.Version != version || point.Origin != first.Seq-1 ||
+				point.Anew != point.Last.Seq || point.Anew == 0 {
 				t.Errorf("Redis holds %+v, and the checkpoint is %+v, %v", s, point, err)
 			}
 			for range 2 {
@@ -121,7 +128,8 @@ func TestG7_BeginAnew(t *testing.T) {
 			}
 			r.restart()
 			var reads atomic.Int32 // of the stream of events, which may be long
-			if _, err := r.js.Conn().Subscribe("$JS.API.DIRECT.GET."+prefix.EventsStream(), func(*nats.Msg) { reads.Add(1) }); err != nil {
+			if _, err := r.js.Conn().Subscribe("$JS.API.DIRECT.GET."+prefix.EventsStream(),
+				func(*nats.Msg) { reads.Add(1) }); err != nil {
 				t.Fatal(err)
 			}
 			r.at[crash.AfterTake] = func() {
@@ -243,7 +251,8 @@ func TestG12_ACheckpointComesAfterTheExamination(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := r.try(); err == nil || !strings.Contains(err.Error(), "lost since the examination") || r.calls("clear") > 0 {
+	if err := r.try(); err == nil || !strings.Contains(err.Error(), "lost since the examination") ||
+		r.calls("clear") > 0 {
 		t.Errorf("it is taken over: %v", err)
 	}
 }
@@ -314,7 +323,10 @@ func TestG7_SnapshotsThatCannotBeUsed(t *testing.T) {
 			r.recover(err)
 		}
 		same(t, "documents", r.documents(), []string{"a"})
-		warned := slices.ContainsFunc(r.logged, func(line string) bool { return strings.Contains(line, "snapshots cannot be used") })
+		warned := slices.ContainsFunc(r.logged, func(line string) bool {
+			return strings.Contains(line,
+				"snapshots cannot be used")
+		})
 		rebuilds := slices.Contains(r.logged, "the shard is being rebuilt from the log")
 		if loaded := r.calls("fill") > 0; loaded != whole || warned == whole || !rebuilds {
 			t.Errorf("it is loaded from the snapshot: %t; it says %q", loaded, r.logged)
@@ -337,7 +349,8 @@ func TestG7_TruncatedSinceTheExamination(t *testing.T) {
 	r.sent = nil
 	r.TakeOverAgain()
 	err := r.try()
-	if err == nil || streams.AsRefusal(err) != nil || !strings.Contains(err.Error(), "truncated since the examination") {
+	if err == nil || streams.AsRefusal(err) != nil || !strings.Contains(err.Error(),
+		"truncated since the examination") {
 		t.Fatalf("it is taken over: %v", err)
 	}
 	r.recover(err)
@@ -358,12 +371,13 @@ func TestG12_GivenUp(t *testing.T) {
 	r.idle()
 	r.checkpoint()
 	r.loseEvents()
-	r.truncate(r.progress.Offset() + 1)
+	r.truncate(r.progress.Offset + 1)
 	r.restart()
 	if got := r.refused(events.ErrLost); got.Accept != streams.LostEvents || got.Removes {
 		t.Errorf("it can be given up by %s, and that removes something from Redis: %v", got.Accept, got.Removes)
 	}
-	others := Accepted{Losses: []streams.Loss{streams.LostLogEnd, streams.LostLogBeginning, streams.LostDocuments, streams.LostLogMessages}, RedisIsSaved: true}
+	others := Accepted{Losses: []streams.Loss{streams.LostLogEnd, streams.LostLogBeginning, streams.LostDocuments,
+		streams.LostLogMessages}, RedisIsSaved: true}
 	if left := r.beginAnew(others, 0); left == nil || r.calls("take") > 0 {
 		t.Errorf("with another decision: %v, after %q", left, r.passed)
 	}
@@ -405,7 +419,7 @@ func TestG7_ADamagedShardIsKept(t *testing.T) {
 	r.write(start, "a", `{"ttl":-1}`)
 	r.write(start, "b", `{"ttl":-1}`)
 	r.idle()
-	r.truncate(r.progress.Offset() + 1)
+	r.truncate(r.progress.Offset + 1)
 	keys, err := r.redis.Client.Keys(t.Context(), "*docs*").Result()
 	if err != nil || len(keys) != 1 || r.redis.Client.HDel(t.Context(), keys[0], "a").Val() != 1 {
 		t.Fatal(keys, err)
@@ -413,7 +427,8 @@ func TestG7_ADamagedShardIsKept(t *testing.T) {
 	r.restart()
 	last := must(r.streams.Log.Info(t.Context())).State.LastSeq
 	for range 2 {
-		if refusal := streams.AsRefusal(r.try()); refusal == nil || refusal.Kind != streams.ErrRefused || refusal.Accept != streams.LostDocuments || !refusal.Removes || r.tenure.taken {
+		if refusal := streams.AsRefusal(r.try()); refusal == nil || refusal.Kind != streams.ErrRefused ||
+			refusal.Accept != streams.LostDocuments || !refusal.Removes || r.tenure.taken {
 			t.Fatalf("it is taken over: %v", refusal)
 		}
 	}
@@ -431,3 +446,35 @@ func must[T any](v T, err error) T {
 	}
 	return v
 }
+
+// TestG7_AFollowerWaitsForASnapshot: Redis is emptied in a region that follows another one, and the first region has
+// replaced the snapshots that the record here names. The owner tries again: the next record names others.
+func TestG7_AFollowerWaitsForASnapshot(t *testing.T) {
+	r := newRig(t)
+	r.idle()
+	r.write(start, "a", `{}`)
+	r.idle()
+	r.snapshot()
+	r.idle()
+	r.truncate(r.progress.Offset + 1)
+	if err := r.objects.Remove(t.Context(), "0"); err != nil {
+		t.Fatal(err)
+	}
+	r.wipe()
+	r.TakeOverAgain()
+	r.Mirror = nothingPublished{}
+	if err := r.try(); err == nil || r.fatal(err) || !strings.Contains(err.Error(), "waiting for a snapshot") {
+		t.Errorf("in a region that follows another one: %v", err)
+	}
+	r.Mirror = nil
+	if err := r.try(); !errors.Is(err, streams.ErrLogTruncated) || !r.fatal(err) {
+		t.Errorf("in the first region: %v", err)
+	}
+}
+
+// nothingPublished is a Mirror of a region of which nothing is known.
+type nothingPublished struct{}
+
+func (nothingPublished) Published() (*Checkpoint, <-chan struct{}) { return nil, nil }
+func (nothingPublished) Reached() bool                             { return true }
+func (nothingPublished) Ended() context.Context                    { return context.Background() }

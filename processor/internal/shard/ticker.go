@@ -22,10 +22,8 @@ type Ticker struct {
 	js      jetstream.JetStream
 	link    *streams.Link
 	subject string
-	backlog *Backlog
 	queue   *Queue
 	health  *health.Board
-	barrier barrier
 	silent  func(context.Context) (uint64, error) // see Silent; nil if it sends ticks
 
 	wakeAt  atomic.Int64 // the instant of log time that the owner waits for; math.MaxInt64 if none
@@ -38,22 +36,9 @@ type Ticker struct {
 	sent    time.Time     // when the tick was sent that is not yet read; zero if there is none
 }
 
-// barrier joins the calls of Barrier.
-type barrier struct {
-	mu     sync.Mutex
-	next   *flight       // that more callers may join
-	flying chan struct{} // has one element while a tick is on its way
-}
-
-// flight is a tick for all callers that came before it was sent.
-type flight struct {
-	done chan struct{}
-	seq  uint64
-	err  error
-}
-
 // ProblemTick: ticks cannot be appended.
-var ProblemTick = health.Problem{Name: "append to the log", Advice: "Look at the stream of the log: it is full, or has no leader."}
+var ProblemTick = health.Problem{Name: "append to the log",
+	Advice: "Look at the stream of the log: it is full, or has no leader."}
 
 const (
 	tickEvery = time.Millisecond // at most
@@ -65,51 +50,23 @@ const (
 	tickSpare = 100 * time.Microsecond
 	tickGrows = 10 * time.Microsecond
 
-	// While no server answers for the log, every 250 ms: one on replicas that was just created may have no
-	// leader yet.
+	// While no server answers for the log, every 250 ms: one on replicas that was just created may have no leader yet.
 	barrierAttempts = 8
 )
 
-// Barrier appends a tick, and returns its sequence: every message that was in the log
-// before the call has a lower one. Callers at the same time share a tick, unless it may
-// have been on its way before they came.
+// Barrier appends a tick, and returns its sequence: every message that was in the log before the call has a lower one.
 func (t *Ticker) Barrier(ctx context.Context) (uint64, error) {
 	if t.silent != nil {
 		return t.silent(ctx)
 	}
-	b := &t.barrier
-	b.mu.Lock()
-	f := b.next
-	if f == nil {
-		f = &flight{done: make(chan struct{})}
-		b.next = f
-		go t.fly(context.WithoutCancel(ctx), f)
-	}
-	b.mu.Unlock()
-	select {
-	case <-f.done:
-		return f.seq, f.err
-	case <-ctx.Done():
-		return 0, fmt.Errorf("append a tick to the log: %w", context.Cause(ctx))
-	}
+	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
+	defer cancel()
+	return t.send(ctx, jetstream.WithRetryAttempts(barrierAttempts))
 }
 
 // Silent makes the ticker append nothing: the log is a mirror, and its time moves on by the ticks of the first
 // region. last finds the last sequence of the log, which Barrier returns.
 func (t *Ticker) Silent(last func(context.Context) (uint64, error)) { t.silent = last }
-
-func (t *Ticker) fly(ctx context.Context, f *flight) {
-	b := &t.barrier
-	b.flying <- struct{}{} // one at a time
-	defer func() { <-b.flying }()
-	b.mu.Lock()
-	b.next = nil // later callers join the next one
-	b.mu.Unlock()
-	defer close(f.done)
-	ctx, cancel := context.WithTimeout(ctx, streams.CallTimeout)
-	defer cancel()
-	f.seq, f.err = t.send(ctx, jetstream.WithRetryAttempts(barrierAttempts))
-}
 
 // send appends a tick. Whether it is stored or not, another one does no harm.
 func (t *Ticker) send(ctx context.Context, opts ...jetstream.PublishOpt) (seq uint64, err error) {
@@ -127,10 +84,10 @@ func (t *Ticker) send(ctx context.Context, opts ...jetstream.PublishOpt) (seq ui
 }
 
 // NewTicker makes a ticker that appends to a subject of the log.
-func NewTicker(js jetstream.JetStream, l *streams.Link, subject string, queue *Queue, backlog *Backlog, board *health.Board) *Ticker {
+func NewTicker(js jetstream.JetStream, l *streams.Link, subject string, queue *Queue, board *health.Board) *Ticker {
 	t := &Ticker{
-		js: js, link: l, subject: subject, queue: queue, backlog: backlog, health: board,
-		changed: make(chan struct{}, 1), barrier: barrier{flying: make(chan struct{}, 1)},
+		js: js, link: l, subject: subject, queue: queue, health: board,
+		changed: make(chan struct{}, 1),
 	}
 	t.wakeAt.Store(math.MaxInt64)
 	return t
@@ -239,7 +196,7 @@ func (t *Ticker) Run(ctx context.Context) {
 		}
 		// While there are messages to be read, log time moves on by them. A tick would
 		// only be one more, and a slow reader would never reach the end.
-		if !t.backlog.reads() {
+		if !t.queue.Backlog.reads() {
 			failed = !t.runOnce(ctx)
 		}
 		again := tickEvery

@@ -1,8 +1,6 @@
 package shard
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math"
 	"testing"
@@ -21,13 +19,14 @@ import (
 // that is, once and only then.
 func TestTickerWakes(t *testing.T) {
 	queue := NewQueue(1)
-	tk := NewTicker(nil, nil, "", queue, &Backlog{}, nil)
+	tk := NewTicker(nil, nil, "", queue, nil)
 	tk.WakeAt(100)
 	for _, step := range []struct {
 		wakeAt int64 // 0: as before
 		now    int64
 		wakes  bool
-	}{{0, 99, false}, {0, 100, true}, {0, 150, false}, {200, 199, false}, {0, 300, true}, {400, 350, false}, {370, 380, true}, {math.MaxInt64, math.MaxInt64 - 1, false}} {
+	}{{0, 99, false}, {0, 100, true}, {0, 150, false}, {200, 199, false}, {0, 300, true}, {400, 350, false},
+		{370, 380, true}, {math.MaxInt64, math.MaxInt64 - 1, false}} {
 		if step.wakeAt > 0 {
 			tk.WakeAt(step.wakeAt)
 		}
@@ -47,7 +46,7 @@ func TestTickerWakes(t *testing.T) {
 func TestTickerNext(t *testing.T) { synctest.Test(t, tickerNext) }
 
 func tickerNext(t *testing.T) {
-	tk := NewTicker(nil, nil, "", NewQueue(1), &Backlog{}, nil)
+	tk := NewTicker(nil, nil, "", NewQueue(1), nil)
 	if _, needed := tk.next(); needed {
 		t.Error("a tick is needed for nothing")
 	}
@@ -80,7 +79,7 @@ func tickerNext(t *testing.T) {
 func TestTickerSendsEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ms = time.Millisecond
-		tk := NewTicker(nil, nil, "", NewQueue(1), &Backlog{}, nil)
+		tk := NewTicker(nil, nil, "", NewQueue(1), nil)
 		// tick is one that takes so long to the log, whose clock is a minute ahead, and a millisecond from there.
 		tick := func(takes time.Duration) {
 			tk.sending(time.Now())
@@ -111,11 +110,11 @@ func TestTickerSendsEarly(t *testing.T) {
 	})
 }
 
-// An answer of the log's leader shows that its clock was set forward, though no message comes.
-// An answer that is old, or a clock that was set back, shows nothing.
+// TestTickerSeesTheClockOfASilentLog: an answer of the log's leader shows that its clock was set forward, though no
+// message comes. An answer that is old, or a clock that was set back, shows nothing.
 func TestTickerSeesTheClockOfASilentLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tk := NewTicker(nil, nil, "", NewQueue(1), &Backlog{}, nil)
+		tk := NewTicker(nil, nil, "", NewQueue(1), nil)
 		tk.stamped(true, time.Now().Add(-time.Minute))
 		tk.WakeAt(time.Now().Add(time.Second).UnixMilli())
 		tk.Shown(time.Now().Add(-time.Hour))
@@ -129,46 +128,6 @@ func TestTickerSeesTheClockOfASilentLog(t *testing.T) {
 	})
 }
 
-// TestG3_ABarrierIsANewTick: a takeover that begins while a tick is on its way gets the next tick, which
-// all share that begin meanwhile. The former owner may have published for messages behind the first one.
-//
-// It fails if a caller joins a tick that may have been stored before it came.
-func TestG3_ABarrierIsANewTick(t *testing.T) {
-	t.Parallel()
-	const subject = "tick"
-	js := natstest.Connect(t, natstest.Options{})
-	ticks, err := js.Conn().SubscribeSync(subject) // in place of the log
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, stop := streams.WatchLink(js.Conn())
-	defer stop()
-	tk := NewTicker(js, l, subject, NewQueue(1), &Backlog{}, nil)
-	gone, leave := context.WithCancel(t.Context())
-	leave()
-	for round := range uint64(3) { // a tick too many is that of the next round
-		first := make(chan uint64, 1)
-		go func() {
-			seq, err := tk.Barrier(t.Context())
-			if err != nil {
-				t.Error(err)
-			}
-			first <- seq
-		}()
-		onItsWay := next(t, ticks)
-		for range 2 { // these have begun when Barrier returns, as they do not wait
-			if _, err := tk.Barrier(gone); !errors.Is(err, context.Canceled) {
-				t.Errorf("a caller that has left gets %v", err)
-			}
-		}
-		answer(t, onItsWay, 2*round+1)
-		if seq := <-first; seq != 2*round+1 {
-			t.Errorf("the first caller gets %d, want %d", seq, 2*round+1)
-		}
-		answer(t, next(t, ticks), 2*round+2)
-	}
-}
-
 // TestABarrierWaitsForALeader: the log of a takeover may have been created just before, and have no leader yet.
 //
 // It fails if a barrier gives up as soon as another publication does.
@@ -178,7 +137,7 @@ func TestABarrierWaitsForALeader(t *testing.T) {
 	js := natstest.Connect(t, natstest.Options{})
 	l, stop := streams.WatchLink(js.Conn())
 	defer stop()
-	tk := NewTicker(js, l, subject, NewQueue(1), &Backlog{}, nil)
+	tk := NewTicker(js, l, subject, NewQueue(1), nil)
 	before := js.Conn().Stats().OutMsgs
 	done := make(chan error, 1)
 	go func() { _, err := tk.Barrier(t.Context()); done <- err }()
@@ -238,7 +197,8 @@ func TestBacklog(t *testing.T) {
 			b.note(tt.pending, tt.age)
 			time.Sleep(tt.silent)
 			if got := b.reads(); got != tt.want || b.Pending() != tt.pending {
-				t.Errorf("%d messages pending, the last %s old and read %s ago: reads is %t; %d pending", tt.pending, tt.age, tt.silent, got, b.Pending())
+				t.Errorf("%d messages pending, the last %s old and read %s ago: reads is %t; %d pending", tt.pending,
+					tt.age, tt.silent, got, b.Pending())
 			}
 		}
 	})

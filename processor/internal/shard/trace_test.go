@@ -14,8 +14,8 @@ import (
 
 const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
-// A write that carries a traceparent is recorded once it is committed, with the code of its rejection,
-// and its event once that is published. Others are not, nor are those that a rebuild applies again.
+// TestTracedWrites: a write that carries a traceparent is recorded once it is committed, with the code of its
+// rejection, and its event once that is published. Others are not, nor are those that a rebuild applies again.
 //
 // It fails if the status is that of another message, or if a rebuild records what was recorded.
 func TestTracedWrites(t *testing.T) {
@@ -27,7 +27,7 @@ func TestTracedWrites(t *testing.T) {
 		}
 		got = append(got, s)
 	}
-	r.Trace, r.Channel.Trace = record, record
+	r.Trace = record
 	r.idle()
 	ttlOf1(r)
 	r.idle()
@@ -43,7 +43,8 @@ func TestTracedWrites(t *testing.T) {
 	want := []trace.Span{
 		{Kind: trace.Write, Subject: "write.create.<collection>.<id>", Seq: refused, Status: wire.StatusConflict},
 		{Kind: trace.Write, Subject: "write.upsert.<collection>.<id>", Seq: a},
-		{Kind: trace.Write, Subject: "write.<operation>.<collection>.<id>", Seq: unknown, Status: wire.StatusBadRequest},
+		{Kind: trace.Write, Subject: "write.<operation>.<collection>.<id>", Seq: unknown,
+			Status: wire.StatusBadRequest},
 		{Kind: trace.Event, Subject: "expired.<collection>.<id>", Seq: a},
 	}
 	for i := range want {
@@ -71,13 +72,15 @@ func BenchmarkTracedWrites(b *testing.B) {
 	for name, c := range map[string]struct {
 		trace    trace.Recorder
 		carrying string
-	}{"off": {nil, traceparent}, "on, no traceparents": {func(trace.Span) {}, ""}, "on": {func(trace.Span) {}, traceparent}} {
+	}{"off": {nil, traceparent}, "on, no traceparents": {func(trace.Span) {}, ""}, "on": {func(trace.Span) {},
+		traceparent}} {
 		b.Run(name, func(b *testing.B) {
 			p := at8(nil, 0)
 			p.Parts = Parts{Trace: c.trace}
 			w := &work{decision: &fold.Decision{}, began: time.Now()}
 			for i := range 256 {
-				w.messages = append(w.messages, &fold.Message{Position: fold.Position{Seq: uint64(i + 1)}, Op: wire.Upsert, Collection: "c", ID: "a", Trace: c.carrying})
+				w.messages = append(w.messages, &fold.Message{Position: fold.Position{Seq: uint64(i + 1)},
+					Op: wire.Upsert, Collection: "c", ID: "a", Trace: c.carrying})
 			}
 			b.ReportAllocs()
 			for b.Loop() {

@@ -40,8 +40,7 @@ type stamp struct {
 	found bool
 }
 
-// source is from where a shard can go on: from what is stored, from a snapshot, or else from the beginning of
-// the log.
+// source is from where a shard can go on: from what is stored, from a snapshot, or else from the beginning of the log.
 type source struct {
 	Stored   bool
 	Snapshot *snapshot.Manifest
@@ -134,10 +133,12 @@ func judgeLog(f *facts, from source) *streams.Refusal {
 	switch {
 	case r != nil && r.Kind == streams.ErrLogTruncated && f.Damage != nil && from.Snapshot == nil:
 		r = streams.Refuse(streams.ErrRefused, "restore Redis from a backup, or the log",
-			"%w; it cannot be rebuilt, as the log begins at sequence %d: what is left of it is kept as it is", f.Damage, f.Log.State.FirstSeq)
+			"%w; it cannot be rebuilt, as the log begins at sequence %d: what is left of it is kept as it is", f.Damage,
+			f.Log.State.FirstSeq)
 	case r == nil && f.Checkpoint.Seq > last:
 		r = streams.Refuse(streams.ErrLogBehind, "restore the log",
-			"the log ends at sequence %d, and everything up to %d was published: it was restored from an older copy, or lost its end", last, f.Checkpoint.Seq)
+			"the log ends at sequence %d, and everything up to %d was published: it was restored from an older "+
+				"copy, or lost its end", last, f.Checkpoint.Seq)
 	}
 	if r == nil {
 		r = streams.JudgeGaps(f.Gaps, from.Offset)
@@ -186,7 +187,8 @@ func goesBack(first *trial, snapshots []trial) bool {
 
 // decides reports whether no older snapshot is tried after this one: it fits, or refuses the log.
 func (t *trial) decides() bool {
-	return t.fits() || t.Refusal != nil && t.Refusal.Kind != streams.ErrLogTruncated && t.Refusal.Kind != streams.ErrLogGap
+	return t.fits() || t.Refusal != nil && t.Refusal.Kind != streams.ErrLogTruncated &&
+		t.Refusal.Kind != streams.ErrLogGap
 }
 
 func (t *trial) gap() bool { return t.Refusal != nil && t.Refusal.Kind == streams.ErrLogGap }
@@ -197,15 +199,14 @@ func (t *trial) gap() bool { return t.Refusal != nil && t.Refusal.Kind == stream
 // stored, or of the beginning of the log; snapshots are those that were tried, the newest first, and unread is why
 // some cannot be read; again is the trial of the beginning of the log, where outputs were lost and no snapshot fits.
 //
-//   - E1: A snapshot is chosen only after it was verified, unless nothing is stored and the log
+//   - verified: A snapshot is chosen only after it was verified, unless nothing is stored and the log
 //     reaches back: then a load that fails costs nothing.
-//   - E2: If none can be used, the log from its beginning is, and if it does not reach back, that is
+//   - from the beginning: If none can be used, the log from its beginning is, and if it does not reach back, that is
 //     the refusal, with what is wrong with each snapshot.
-//   - E3: A snapshot of this log that has seen another end of it refuses the log, as the checkpoint
-//     does.
-//   - E8: Where nothing keeps a snapshot from being used but lost outputs, these are the refusal:
+//   - another end: A snapshot of this log that has seen another end of it refuses the log, as the checkpoint does.
+//   - lost outputs: Where nothing keeps a snapshot from being used but lost outputs, these are the refusal:
 //     whoever gives them up does not lose the documents.
-//   - E9: Where nothing keeps a snapshot, or the log, from being used but messages that the log has lost,
+//   - lost messages: Where nothing keeps a snapshot, or the log, from being used but messages that the log has lost,
 //     these are the refusal, before all others: whoever goes on without them gives up nothing else.
 func judge(f *facts, first trial, snapshots []trial, unread error, again *trial) verdict {
 	v := verdict{facts: f, trial: first, Why: f.whyNot(&first)}
@@ -234,7 +235,8 @@ func judge(f *facts, first trial, snapshots []trial, unread error, again *trial)
 		if errors.Is(t.Unfit, events.ErrLost) {
 			without = cmp.Or(without, t)
 		}
-		skipped = append(skipped, fmt.Errorf("the snapshot of generation %d, at sequence %d: %w", t.Snapshot.Generation, t.Offset, why))
+		skipped = append(skipped, fmt.Errorf("the snapshot of generation %d, at sequence %d: %w", t.Snapshot.Generation,
+			t.Offset, why))
 	}
 	v.Skipped = errors.Join(skipped...)
 	switch {
@@ -281,7 +283,8 @@ func cannotGoBack(f *facts, again *trial) error {
 		return fmt.Errorf("the log begins at sequence %d", f.Log.State.FirstSeq)
 	case r == nil && again.Known.Seq == 0 && f.Events.State.FirstSeq > 1:
 		// Nothing tells which of the outputs that the stream does not have its limits have removed.
-		return fmt.Errorf("no snapshot is from before, and the stream has removed what it had before sequence %d", f.Events.State.FirstSeq)
+		return fmt.Errorf("no snapshot is from before, and the stream has removed what it had before sequence %d",
+			f.Events.State.FirstSeq)
 	}
 	return nil
 }

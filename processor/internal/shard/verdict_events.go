@@ -25,10 +25,10 @@ func (f *facts) places(from source) (all []events.Place, err error) {
 
 // recall compares the stream of events with the places that are remembered:
 //
-//   - E4: What Redis, the checkpoint and a snapshot remember of the stream has to be there. Where the
+//   - remembered: What Redis, the checkpoint and a snapshot remember of the stream has to be there. Where the
 //     state or the checkpoint remembers more, outputs were lost: then the shard
 //     is rebuilt from a snapshot (or the log) of which nothing was lost, and publishes them again.
-//   - E7: What a person has given up (BeginAnew) is not looked for: what Redis and the checkpoint remembered when
+//   - given up: What a person has given up (BeginAnew) is not looked for: what Redis and the checkpoint remembered when
 //     the person decided, and what a state or a snapshot of before that remembers.
 func recall(f *facts, from source) trial {
 	t := trial{source: from, Known: f.Checkpoint}
@@ -76,8 +76,7 @@ func (f *facts) lost(at []events.Place) error {
 	return fmt.Errorf("%w: it had an output of shard %d at sequence %d", events.ErrLost, f.Shard, at[len(at)-1].Seq)
 }
 
-// Published is the position up to which all outputs are published: that of the checkpoint, or of
-// the snapshot.
+// Published is the position up to which all outputs are published: that of the checkpoint, or of the snapshot.
 func (t *trial) Published() Checkpoint {
 	c := t.Known
 	if m := t.Snapshot; m != nil && m.Published > c.Seq {
@@ -102,9 +101,8 @@ func (t *trial) LastOutput() events.Place {
 // tailFrom is the sequence behind which the stream of events stores the outputs that are caused after what is known
 // to be published.
 //
-//   - E5: The tail begins where the outputs behind the checkpoint begin. If that place was lost, it
-//     begins at the last output that the checkpoint remembers; where that was given up, at the
-//     beginning of the stream.
+//   - the tail: The tail begins where the outputs behind the checkpoint begin. If that place was lost, it begins at the
+//     last output that the checkpoint remembers; where that was given up, at the beginning of the stream.
 func tailFrom(f *facts, t *trial) uint64 {
 	c := t.Published()
 	if c.From.Seq == 0 || f.Holds[c.From] {
@@ -129,7 +127,7 @@ func toCompare(all []events.Named) (some []events.Named) {
 
 // judgeNamed compares the log with messages that outputs in the tail name, the last one first.
 //
-//   - E6: A message that an output names has to be in the log, and to be the one that was there then. The
+//   - named: A message that an output names has to be in the log, and to be the one that was there then. The
 //     first output of a step names the last message from which the outputs of the step can follow. Of
 //     many, one in so many is compared.
 func judgeNamed(f *facts, all []events.Named) *streams.Refusal {
@@ -140,11 +138,13 @@ func judgeNamed(f *facts, all []events.Named) *streams.Refusal {
 		switch {
 		case n.Seq > last:
 			return f.refuse(streams.Refuse(streams.ErrLogBehind, restore,
-				"the log ends at sequence %d, and message %d of the stream of events follows from message %d of the log: the log has lost its end",
+				"the log ends at sequence %d, and message %d of the stream of events follows from message %d of the "+
+					"log: the log has lost its end",
 				last, n.At, n.Seq))
 		case has.found && (has.at < n.Since || n.By < has.at): // one that took its place has another stamp
 			return f.refuse(streams.Refuse(streams.ErrLogChanged, restore,
-				"message %d of the log was stored at %s, and message %d of the stream of events follows from one that was stored by %s: the log has lost its end, and was written again since",
+				"message %d of the log was stored at %s, and message %d of the stream of events follows from one "+
+					"that was stored by %s: the log has lost its end, and was written again since",
 				n.Seq, formatTime(time.Unix(0, has.at)), n.At, formatTime(time.Unix(0, n.By))))
 		}
 	}
@@ -154,12 +154,13 @@ func judgeNamed(f *facts, all []events.Named) *streams.Refusal {
 // reachesBack returns events.ErrLost if the limits of the stream have removed messages behind the place
 // from which outputs are published again. The outputs among them cannot be told from those that were lost.
 //
-//   - E10: Where outputs were lost, those behind a snapshot must all be in the stream, or be lost:
+//   - removed: Where outputs were lost, those behind a snapshot must all be in the stream, or be lost:
 //     what its limits have removed meanwhile would be published again.
 func reachesBack(f *facts, t *trial) error {
 	first, behind := f.Events.State.FirstSeq, t.Published().From.Seq
 	if len(t.Lost) > 0 && first > behind+1 {
-		return fmt.Errorf("%w: the stream has removed what it had from sequence %d to %d, which is from after the snapshot", events.ErrLost, behind+1, first-1)
+		return fmt.Errorf("%w: the stream has removed what it had from sequence %d to %d, which is from after the "+
+			"snapshot", events.ErrLost, behind+1, first-1)
 	}
 	return nil
 }
@@ -181,8 +182,7 @@ func (f *facts) gone(lost error, places []events.Place, why error) *streams.Refu
 	return r
 }
 
-// missing says which messages the stream of events has lost, and since when they were stored, as far
-// as that is known.
+// missing says which messages the stream of events has lost, and since when they were stored, as far as that is known.
 func (f *facts) missing(lost []events.Place) string {
 	to, held := uint64(0), uint64(0)
 	for _, at := range lost {

@@ -15,8 +15,7 @@ import (
 // so that a look finds many of them where there are many.
 const warnEvery = 10
 
-// nextWarning is when the owner looks for documents that are to be warned of; math.MaxInt64 if there
-// will be none.
+// nextWarning is when the owner looks for documents that are to be warned of; math.MaxInt64 if there will be none.
 func (p *Owner) nextWarning() int64 {
 	return max(p.collections.FirstWarning(), p.duties.warned+warnEvery)
 }
@@ -25,7 +24,7 @@ func (p *Owner) nextWarning() int64 {
 // It commits nothing, because they follow from what is committed already. No checkpoint is stored while
 // some are left. worked reports whether any may have been due.
 func (p *Owner) warn(ctx context.Context) (worked bool, err error) {
-	now := p.progress.Watermark()
+	now := p.progress.Watermark
 	name, slices := p.collections.ToWarn(now)
 	if name == "" {
 		return false, nil
@@ -37,7 +36,7 @@ func (p *Owner) warn(ctx context.Context) (worked bool, err error) {
 	d := fold.New(p.Limits, p.collections, now)
 	d.Warn(p.collections, name, slices, found)
 	end := p.Status.Works("waiting for NATS (publish)")
-	err = p.announcer.Publish(ctx, d.Outputs, p.progress.Stamp())
+	err = p.announcer.Publish(ctx, d.Outputs, p.progress.Stamp)
 	if end(); err != nil {
 		return false, err
 	}
@@ -60,7 +59,7 @@ func (p *Owner) between(ctx context.Context, name string, slices []store.Slice) 
 	defer cancel()
 	defer p.Status.Works("waiting for Redis (documents to be warned of)")()
 	began := time.Now()
-	found, err := p.Store.Between(ctx, p.progress.Version(), name, slices, ReapChunk, reapBytes)
+	found, err := p.Store.Between(ctx, p.progress.Version, name, slices, ReapChunk, reapBytes)
 	if err != nil {
 		return nil, err
 	}

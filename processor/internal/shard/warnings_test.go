@@ -70,7 +70,7 @@ func TestG3_WarningsAfterATakeover(t *testing.T) {
 			r.idle()
 			r.checkpoint()
 			if empty {
-				r.truncate(r.progress.Offset())
+				r.truncate(r.progress.Offset)
 				r.wipe()
 			}
 			r.restart()

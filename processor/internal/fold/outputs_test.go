@@ -68,7 +68,8 @@ func TestG3_ChangesOfAllOperations(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, keysOf(d.Outputs), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s: outputs:\n%s", c.message.Op, diff)
-		} else if expect := (Output{Message: events.Changed(testLimits.Log, c.kind, 9, c.want, 50_000, ""), Seq: 9}); c.kind != "" && !reflect.DeepEqual(d.Outputs[len(want)-1], expect) {
+		} else if expect := (Output{Message: events.Changed(testLimits.Log, c.kind, 9, c.want, 50_000, ""),
+			Seq: 9}); c.kind != "" && !reflect.DeepEqual(d.Outputs[len(want)-1], expect) {
 			t.Errorf("%s: the message is %+v, want %+v", c.message.Op, d.Outputs[len(want)-1], expect)
 		}
 		config := config
@@ -92,7 +93,8 @@ func TestChangesWithoutTheDocument(t *testing.T) {
 	}
 	config.Bodies = []store.BodyChange{{Since: 1, Seq: 1}}
 	_, d := decideOne(t, config, nil, targeted(wire.Upsert, `{"b":2}`))
-	want := events.Changed(testLimits.Log, wire.TypeCreated, 9, wire.Change{ID: "x", Collection: "c", Omitted: true, Etag: 9, Ts: 50_000}, 50_000, "")
+	want := events.Changed(testLimits.Log, wire.TypeCreated, 9, wire.Change{ID: "x", Collection: "c", Omitted: true,
+		Etag: 9, Ts: 50_000}, 50_000, "")
 	if len(d.Outputs) != 1 || !reflect.DeepEqual(d.Outputs[0].Message, want) {
 		t.Errorf("outputs %v", d.Outputs)
 	}
@@ -107,7 +109,8 @@ func TestChangesBoundAStep(t *testing.T) {
 	body := []byte(`{"a":"` + strings.Repeat("x", BatchBytes/4) + `"}`)
 	n := 0
 	for ; n < 10 && !d.Full(); n++ {
-		m := decoder.Decode(fmt.Sprint("lapse.write.patch.c.x", n), nats.Header{}, []byte(`{"b":1}`), Position{Seq: uint64(n + 1), Time: 50_000})
+		m := decoder.Decode(fmt.Sprint("lapse.write.patch.c.x", n), nats.Header{}, []byte(`{"b":1}`),
+			Position{Seq: uint64(n + 1), Time: 50_000})
 		h := store.Header{Ts: 40_000, Etag: 5}
 		d.Slot(Key{Collection: "c", ID: m.ID}).SetStored(&h, body)
 		if !d.Apply(m) {
@@ -149,10 +152,12 @@ func TestOneChangeOfReadsInEachTTL(t *testing.T) {
 // it away.
 func TestChangesAreConfigured(t *testing.T) {
 	c := store.Config{}
-	for i, body := range []string{`{"changes":true}`, `{"changes":true,"defaultTtl":5}`, `{"changes":false}`, `{"changes":true}`, `{}`} {
+	for i, body := range []string{`{"changes":true}`, `{"changes":true,"defaultTtl":5}`, `{"changes":false}`,
+		`{"changes":true}`, `{}`} {
 		seq := uint64(i + 1)
 		var r *Refusal
-		if c, r = Configured(c, decoder.Decode("lapse.config.c", nil, []byte(body), Position{Seq: seq, Time: 1000}), 1000, oneConfig{}); r != nil {
+		if c, r = Configured(c, decoder.Decode("lapse.config.c", nil, []byte(body), Position{Seq: seq, Time: 1000}),
+			1000, oneConfig{}); r != nil {
 			t.Fatal(r)
 		}
 		again, err := store.DecodeConfig(c.Encode())

@@ -23,7 +23,8 @@ func TestG3_DueQueue(t *testing.T) {
 		var docs []*DueDocument
 		for i, at := range rapid.SliceOfN(rapid.Int64Range(0, 9), 0, 20).Draw(t, "instants") {
 			key := Key{[]string{"a", "b"}[i%2], fmt.Sprint(i)}
-			docs = append(docs, &DueDocument{Key: key, Header: store.Header{Etag: uint64(i)}, Expiry: ttlrules.Expiry{At: at}})
+			docs = append(docs, &DueDocument{Key: key, Header: store.Header{Etag: uint64(i)},
+				Expiry: ttlrules.Expiry{At: at}})
 			left[key] = at
 		}
 		all := slices.Clone(docs)
@@ -48,8 +49,10 @@ func TestG3_DueQueue(t *testing.T) {
 			}
 			slices.Sort(want)
 			slices.Sort(got)
-			if !slices.Equal(got, want) || s.Len() != len(left) || s.FirstDue() != min(next["a"], next["b"]) || s.firstDueOf("a") != next["a"] || s.firstDueOf("b") != next["b"] {
-				t.Fatalf("due at %d: %v, want %v; next %d, of a %d, of b %d, want %v", now, got, want, s.FirstDue(), s.firstDueOf("a"), s.firstDueOf("b"), next)
+			if !slices.Equal(got, want) || s.Len() != len(left) || s.FirstDue() != min(next["a"], next["b"]) ||
+				s.firstDueOf("a") != next["a"] || s.firstDueOf("b") != next["b"] {
+				t.Fatalf("due at %d: %v, want %v; next %d, of a %d, of b %d, want %v", now, got, want, s.FirstDue(),
+					s.firstDueOf("a"), s.firstDueOf("b"), next)
 			}
 			if len(all) > 0 {
 				key := rapid.SampledFrom(all).Draw(t, "gone").Key
@@ -102,7 +105,8 @@ func TestG3_TheQueueContinues(t *testing.T) {
 func TestG3_DueQueueOf(t *testing.T) {
 	var q DueQueue
 	doc := func(collection, id string, ttl ttlrules.TTL, at int64) *DueDocument {
-		return &DueDocument{Key: Key{collection, id}, Header: store.Header{Ts: 1, TTL: ttl}, Expiry: ttlrules.Expiry{At: at}}
+		return &DueDocument{Key: Key{collection, id}, Header: store.Header{Ts: 1, TTL: ttl},
+			Expiry: ttlrules.Expiry{At: at}}
 	}
 	q.Set([]*DueDocument{doc("a", "1", ttlrules.Inherit, 7), doc("a", "2", 5, 3), doc("b", "1", 5, 1)})
 	q.Remove(Key{"b", "1"})
@@ -110,7 +114,8 @@ func TestG3_DueQueueOf(t *testing.T) {
 	banded := doc("a", "4", ttlrules.Inherit, 8)
 	banded.Header.Kept, banded.Header.Band = 1, 2
 	q.Add([]*DueDocument{banded})
-	want := map[Part]int{{"a", ttlrules.ByInherit, 0}: 1, {"a", ttlrules.ByInherit, 2}: 1, {"a", ttlrules.ByOwn, 0}: 2, {"b", ttlrules.ByInherit, 0}: 1}
+	want := map[Part]int{{"a", ttlrules.ByInherit, 0}: 1, {"a", ttlrules.ByInherit, 2}: 1, {"a", ttlrules.ByOwn, 0}: 2,
+		{"b", ttlrules.ByInherit, 0}: 1}
 	if got := q.Of([]*Collection{{Name: "a"}, {Name: "b"}, {Name: "none"}}); !maps.Equal(got, want) {
 		t.Errorf("it counts %v, want %v", got, want)
 	}

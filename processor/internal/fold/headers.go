@@ -10,8 +10,7 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-// Asked is what the headers of a write ask of the clock of its version, and what its body
-// says of the ttl.
+// Asked is what the headers of a write ask of the clock of its version, and what its body says of the ttl.
 type Asked struct {
 	ExpiresAt *wire.Time // the absolute deadline; nil if there is none
 	NotAfter  *wire.Time // the limit of the ttl; nil if there is none
@@ -30,17 +29,18 @@ var (
 )
 
 // readClock reads the values of the headers Lapse-Expires-At, Lapse-Not-After and Lapse-Clock.
-func (m *Message) readClock(deadlines, limits, clocks []string) (r *Refusal) {
-	if m.Clock.ExpiresAt, r = m.instant(wire.HeaderExpiresAt, deadlines, expiresAtOps); r != nil {
+func (m *Message) readClock(values map[string][]string) (r *Refusal) {
+	if m.Clock.ExpiresAt, r = m.instant(wire.HeaderExpiresAt, values, expiresAtOps); r != nil {
 		return r
 	}
-	if m.Clock.NotAfter, r = m.instant(wire.HeaderNotAfter, limits, notAfterOps); r != nil {
+	if m.Clock.NotAfter, r = m.instant(wire.HeaderNotAfter, values, notAfterOps); r != nil {
 		return r
 	}
 	if m.Clock.ExpiresAt != nil && m.Clock.NotAfter != nil {
-		return Refuse(wire.StatusBadRequest, "headers %s and %s exclude each other: the first is in place of a ttl, and the second limits one. Send one of them.", wire.HeaderExpiresAt, wire.HeaderNotAfter)
+		return badRequest("headers %s and %s exclude each other: the first is in place of a ttl, and the second "+
+			"limits one. Send one of them.", wire.HeaderExpiresAt, wire.HeaderNotAfter)
 	}
-	return m.readBegin(clocks)
+	return m.readBegin(values[wire.HeaderClock])
 }
 
 // readBegin reads the values of the header Lapse-Clock.
@@ -55,9 +55,13 @@ func (m *Message) readBegin(clocks []string) *Refusal {
 	at, created, err := wire.ParseClock(clocks[0])
 	switch {
 	case err != nil && strings.Contains(clocks[0], ";"):
-		return Refuse(wire.StatusBadRequest, "header %s is %s: behind an instant as in RFC 3339 may be when the document was created, not after that, as in 2026-01-31T18:00:00Z; created=2026-01-31T09:00:00Z.", wire.HeaderClock, wire.Quote(clocks[0]))
+		return badRequest("header %s is %s: behind an instant as in RFC 3339 may be when the document was created, "+
+			"not after that, as in 2026-01-31T18:00:00Z; created=2026-01-31T09:00:00Z.", wire.HeaderClock,
+			wire.Quote(clocks[0]))
 	case err != nil:
-		return Refuse(wire.StatusBadRequest, "header %s is %s: use %s, or an instant as in RFC 3339 that is not after the write's stamp, such as 2026-01-31T18:00:00Z, or leave it out.", wire.HeaderClock, wire.Quote(clocks[0]), wire.ClockKeep)
+		return badRequest("header %s is %s: use %s, or an instant as in RFC 3339 that is not after the write's "+
+			"stamp, such as 2026-01-31T18:00:00Z, or leave it out.", wire.HeaderClock, wire.Quote(clocks[0]),
+			wire.ClockKeep)
 	}
 	m.Clock.Begin = &at
 	if created != 0 {
@@ -67,13 +71,15 @@ func (m *Message) readBegin(clocks []string) *Refusal {
 }
 
 // instant reads the values of a header that is an instant; nil if there are none.
-func (m *Message) instant(header string, values []string, ops []wire.Op) (*wire.Time, *Refusal) {
+func (m *Message) instant(header string, all map[string][]string, ops []wire.Op) (*wire.Time, *Refusal) {
+	values := all[header]
 	if r := m.takes(header, values, ops); r != nil || len(values) == 0 {
 		return nil, r
 	}
 	at, err := wire.ParseInstant(values[0])
 	if err != nil {
-		return nil, Refuse(wire.StatusBadRequest, "header %s is %s: use an instant as in RFC 3339, such as 2030-01-31T18:00:00Z.", header, wire.Quote(values[0]))
+		return nil, badRequest("header %s is %s: use an instant as in RFC 3339, such as 2030-01-31T18:00:00Z.", header,
+			wire.Quote(values[0]))
 	}
 	return &at, nil
 }
@@ -84,7 +90,7 @@ func (m *Message) takes(header string, values []string, ops []wire.Op) *Refusal 
 	case len(values) == 0:
 		return nil
 	case len(values) > 1:
-		return Refuse(wire.StatusBadRequest, severalTimes, header, len(values))
+		return badRequest(severalTimes, header, len(values))
 	case m.Kind == Write && slices.Contains(ops, m.Op):
 		return nil
 	}
@@ -95,23 +101,24 @@ func (m *Message) takes(header string, values []string, ops []wire.Op) *Refusal 
 	case Drop:
 		what = "drop"
 	}
-	return Refuse(wire.StatusBadRequest, "header %s has no meaning on a %s: it is only allowed on %s.", header, what, allOf(ops))
+	return badRequest("header %s has no meaning on a %s: it is only allowed on %s.", header, what, allOf(ops))
 }
 
 // checkClock returns why the ttl or the instant of a message is not allowed in a
 // collection, for a version that is written at an instant.
 func checkClock(m *Message, config store.Config, at int64) *Refusal {
 	if begin := m.Clock.Begin; begin != nil && (*begin < 1 || int64(*begin) > at) {
-		return Refuse(wire.StatusBadRequest, "header %s is %s, and the write's stamp is %s: use an instant that is not after the stamp, and after 1970.", wire.HeaderClock, *begin, wire.Time(at))
+		return badRequest("header %s is %s, and the write's stamp is %s: use an instant that is not after the "+
+			"stamp, and after 1970.", wire.HeaderClock, *begin, wire.Time(at))
 	}
 	if config.History.Current() == ttlrules.Off {
 		return nil // nobody interprets the others
 	}
 	if m.TTLErr != nil {
-		return Refuse(wire.StatusBadRequest, "%v", m.TTLErr)
+		return badRequest("%v", m.TTLErr)
 	}
 	if err := m.Clock.inRange(at); err != nil {
-		return Refuse(wire.StatusBadRequest, "%v", err)
+		return badRequest("%v", err)
 	}
 	low, high := config.MinTTL, config.MaxTTL
 	if low == 0 && high == 0 || m.Clock.ExpiresAt == nil && m.TTL == ttlrules.Inherit {
@@ -121,14 +128,17 @@ func checkClock(m *Message, config store.Config, at int64) *Refusal {
 	if m.Clock.ExpiresAt != nil {
 		from, name := m.Clock.from(at)
 		length = int64(*m.Clock.ExpiresAt) - from
-		what = fmt.Sprintf("header %s is %s, which is %d ms after %s %s: that", wire.HeaderExpiresAt, *m.Clock.ExpiresAt, length, name, wire.Time(from))
+		what = fmt.Sprintf("header %s is %s, which is %d ms after %s %s: that", wire.HeaderExpiresAt,
+			*m.Clock.ExpiresAt, length, name, wire.Time(from))
 	}
 	never := m.Clock.ExpiresAt == nil && m.TTL == ttlrules.Never
 	switch {
 	case high != 0 && (never || length > 1000*int64(high)):
-		return Refuse(wire.StatusBadRequest, "%s is longer than collection %s allows: use at most its maxTtl, which is %d s.", what, m.Collection, high)
+		return badRequest("%s is longer than collection %s allows: use at most its maxTtl, which is %d s.", what,
+			m.Collection, high)
 	case low != 0 && !never && length < 1000*int64(low):
-		return Refuse(wire.StatusBadRequest, "%s is shorter than collection %s allows: use at least its minTtl, which is %d s.", what, m.Collection, low)
+		return badRequest("%s is shorter than collection %s allows: use at least its minTtl, which is %d s.", what,
+			m.Collection, low)
 	}
 	return nil
 }
@@ -155,26 +165,30 @@ func (a Asked) inRange(at int64) error {
 	from, name := a.from(at)
 	switch far := int64(*named)-from > ttlrules.MaxSeconds*1000; {
 	case a.Begin == nil && (far || int64(*named) <= at):
-		return bad("header %s is %s, and %s is %s: use an instant after the stamp, and at most %d s after it.", header, *named, name, wire.Time(at), ttlrules.MaxSeconds)
+		return bad("header %s is %s, and %s is %s: use an instant after the stamp, and at most %d s after it.", header,
+			*named, name, wire.Time(at), ttlrules.MaxSeconds)
 	case far || *named < 1:
-		return bad("header %s is %s, and %s is %s: use an instant at most %d s after that, and after 1970.", header, *named, name, wire.Time(from), ttlrules.MaxSeconds)
+		return bad("header %s is %s, and %s is %s: use an instant at most %d s after that, and after 1970.", header,
+			*named, name, wire.Time(from), ttlrules.MaxSeconds)
 	}
 	return nil
 }
 
-// checkLimited refuses what a document with a NotAfter does not allow. Its limit stays, so that a client
-// that may only patch and touch cannot move it. Where a patch takes the ttl away, it is the deadline, and
-// has to keep to maxTtl.
+// checkLimited refuses what a document with a NotAfter does not allow. Its limit stays, so that a client that may only
+// patch and touch cannot move it. Where a patch takes the ttl away, it is the deadline, and has to keep to maxTtl.
 func checkLimited(m *Message, live *Version, h store.Header, config store.Config) *Refusal {
 	if (m.Op == wire.Touch || m.Op == wire.Patch) && m.Clock.ExpiresAt != nil && live.Header.NotAfter != 0 {
-		return Refuse(wire.StatusBadRequest, "the document has a %s, %s, which a %s keeps: send it without %s, or upsert or replace the document.", wire.HeaderNotAfter, wire.Time(live.Header.NotAfter), m.Op, wire.HeaderExpiresAt)
+		return badRequest("the document has a %s, %s, which a %s keeps: send it without %s, or upsert or replace "+
+			"the document.", wire.HeaderNotAfter, wire.Time(live.Header.NotAfter), m.Op, wire.HeaderExpiresAt)
 	}
 	from, _ := m.Clock.from(h.Ts)
 	named := m.Clock.NamesTTL || m.Clock.NotAfter != nil
 	if !named || h.NotAfter == 0 || h.TTL > 0 || config.MaxTTL == 0 || h.NotAfter-from <= 1000*int64(config.MaxTTL) {
 		return nil
 	}
-	return Refuse(wire.StatusBadRequest, "without a ttl the document would live until its %s, %s, which is longer than collection %s allows: give it a ttl of at most its maxTtl, which is %d s.", wire.HeaderNotAfter, wire.Time(h.NotAfter), m.Collection, config.MaxTTL)
+	return badRequest("without a ttl the document would live until its %s, %s, which is longer than collection %s "+
+		"allows: give it a ttl of at most its maxTtl, which is %d s.", wire.HeaderNotAfter, wire.Time(h.NotAfter),
+		m.Collection, config.MaxTTL)
 }
 
 // header is the header of the version that a message writes at an instant in place of a live
@@ -249,4 +263,46 @@ func checkSlide(live, next store.Header, config store.Config) *Refusal {
 		return nil
 	}
 	return Refuse(wire.StatusConflict, "a read does not move the deadline of this document: touch it, or leave it.")
+}
+
+// targetOps are the operations that may have the header Lapse-Target.
+var targetOps = []wire.Op{wire.Upsert, wire.Create, wire.Replace}
+
+// readTarget reads the values of the header Lapse-Target.
+func (m *Message) readTarget(values []string) *Refusal {
+	if r := m.takes(wire.HeaderTarget, values, targetOps); r != nil || len(values) == 0 {
+		return r
+	}
+	if err := wire.CheckTarget(values[0]); err != nil {
+		return badRequest("header %s: %v", wire.HeaderTarget, err)
+	}
+	m.Target = values[0]
+	return nil
+}
+
+// undeliverable refuses a message to a target in a collection in which nothing expires.
+func undeliverable(m *Message, config store.Config) *Refusal {
+	if m.Target == "" || config.History.Current() != ttlrules.Off {
+		return nil
+	}
+	r := Refuse(wire.StatusConflict, "TTL is off in collection %s, so nothing can ever be delivered to %s: %s.",
+		m.Collection, m.Target, turnOn(m.Collection, config))
+	r.Reason = wire.ReasonUndeliverable
+	return r
+}
+
+// undelivered warns that a message to a target has no time: its document never expires.
+func undelivered(m *Message) string {
+	return fmt.Sprintf("this document never expires, so nothing is delivered to %s: give it a ttl, or a deadline in "+
+		"the header %s.", m.Target, wire.HeaderExpiresAt)
+}
+
+// traceBeside is a traceparent as it is stored beside a target, where a long one has no room. Only a version after 00
+// is long. Its beginning is as in version 00, which the W3C has a program write that does not know the version.
+func traceBeside(trace string) string {
+	const length = 55 // of version 00
+	if len(trace) <= store.MaxTraceWithTarget {
+		return trace
+	}
+	return "00" + trace[2:length]
 }
