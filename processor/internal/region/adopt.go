@@ -14,6 +14,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/shard"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/sink/events"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // cut is what the first region has had.
@@ -91,7 +92,7 @@ func (f *Follower) takeCut(ctx context.Context) (*cut, error) {
 
 // keys are those of the values that are adopted: the checkpoint, and the record of the snapshots.
 func (f *Follower) keys() []string {
-	return []string{shard.CheckpointKey(f.Names.Shard), snapshot.RecordKey(f.Names.Shard)}
+	return []string{shard.CheckpointKey(f.Names.Shard), wire.SnapshotKey(f.Names.Shard)}
 }
 
 // askEnds asks for the last messages of the streams. What was removed at the end of a stream, as lapse does to end
@@ -122,7 +123,7 @@ func (f *Follower) adopt(ctx context.Context, c *cut) error {
 		return err
 	}
 	key := shard.CheckpointKey(f.Names.Shard)
-	if err := f.put(ctx, snapshot.RecordKey(f.Names.Shard), c.values[snapshot.RecordKey(f.Names.Shard)]); err != nil {
+	if err := f.put(ctx, wire.SnapshotKey(f.Names.Shard), c.values[wire.SnapshotKey(f.Names.Shard)]); err != nil {
 		return err
 	}
 	switch {

@@ -58,7 +58,7 @@ type Keeper struct {
 	// Only the goroutine of Run changes these; the others read them under mu.
 	mu          sync.Mutex
 	kept        *kept
-	generations []snapshot.Generation // newest first
+	generations []wire.Generation     // newest first
 	seen        *jetstream.StreamInfo // of the log, last
 	stirred     int64                 // when a document may have died last, Unix milliseconds
 	oldest      uint64                // sequence of the oldest message of the stream of snapshots
@@ -296,7 +296,7 @@ func (k *Keeper) take(ctx context.Context, info *jetstream.StreamInfo) error {
 		return fmt.Errorf("snapshot: %w", err)
 	}
 	k.tries = tries{anew: max(0, k.tries.anew-1)}
-	k.put(append([]snapshot.Generation{g}, k.generations[:min(len(k.generations), 1)]...))
+	k.put(append([]wire.Generation{g}, k.generations[:min(len(k.generations), 1)]...))
 	k.Metrics.taken.Inc()
 	k.Metrics.bytes.Add(float64(g.Bytes))
 	k.Metrics.seconds.Observe(time.Since(began).Seconds())
@@ -311,7 +311,7 @@ func (k *Keeper) take(ctx context.Context, info *jetstream.StreamInfo) error {
 }
 
 // put keeps the generations.
-func (k *Keeper) put(all []snapshot.Generation) {
+func (k *Keeper) put(all []wire.Generation) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.generations = all

@@ -12,10 +12,11 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/processor/internal/streams"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // begunBefore is when the older of two generations was begun; 0 if there are not two.
-func begunBefore(all []snapshot.Generation) (begun int64) {
+func begunBefore(all []wire.Generation) (begun int64) {
 	if len(all) < snapshot.Kept {
 		return 0
 	}
@@ -30,7 +31,7 @@ type synced struct {
 }
 
 // note notes the generations that are recorded, newest first.
-func (s *synced) note(all []snapshot.Generation, now time.Time) {
+func (s *synced) note(all []wire.Generation, now time.Time) {
 	if len(all) == 0 {
 		s.offset = 0
 	} else if s.newest != all[0].Generation {
