@@ -27,7 +27,9 @@ func (p Prefix) RootStream(shards int) string {
 func (p Prefix) CheckpointStream() string { return "KV_" + p.CheckpointBucket() }
 
 // CheckpointSubject is the subject of a key in the stream of checkpoints.
-func (p Prefix) CheckpointSubject(key string) string { return "$KV." + p.CheckpointBucket() + "." + key }
+func (p Prefix) CheckpointSubject(key string) string {
+	return "$KV." + p.CheckpointBucket() + "." + key
+}
 
 // MirrorStreams are the names of the streams that a region which follows another one mirrors: all but the checkpoints.
 // The root is the last.
@@ -43,7 +45,8 @@ func (p Prefix) MirrorStreams(shards int) []string {
 func ParseShards(metadata map[string]string) (int, error) {
 	n, err := strconv.Atoi(metadata[ShardsKey])
 	if err != nil || n < 1 || n > MaxShards {
-		return 0, fmt.Errorf("its metadata has no valid %s (it is %q, and 1 to %d are allowed)", ShardsKey, metadata[ShardsKey], MaxShards)
+		return 0, fmt.Errorf("its metadata has no valid %s (it is %q, and 1 to %d are allowed)", ShardsKey,
+			metadata[ShardsKey], MaxShards)
 	}
 	return n, nil
 }

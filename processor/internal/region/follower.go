@@ -83,7 +83,8 @@ type instant struct {
 
 // New makes a follower. It begins in [Follower.Begin].
 func New(parts Parts) *Follower {
-	return &Follower{Parts: parts, stored: map[string][]byte{}, compared: map[string]*compared{}, written: time.Now(), waits: &waits{}}
+	return &Follower{Parts: parts, stored: map[string][]byte{}, compared: map[string]*compared{}, written: time.Now(),
+		waits: &waits{}}
 }
 
 // Mirror tells the owner what the first region has published, until ctx is done.
@@ -126,7 +127,8 @@ func (f *Follower) Begin(ctx context.Context) error {
 		}
 		if time.Since(told) > firstLimit {
 			told = time.Now()
-			f.Logger.Info("waiting for the mirrors to reach what the first region has", slog.String("domain", f.Origin.Domain), slog.Any("error", err))
+			f.Logger.Info("waiting for the mirrors to reach what the first region has", slog.String("domain", f.Origin.Domain),
+				slog.Any("error", err))
 		}
 		if !backoff.Wait(ctx, lookEvery) {
 			return context.Cause(ctx)
@@ -166,7 +168,8 @@ func (f *Follower) Run(ctx context.Context) error {
 // endsSession reports whether an error ends the session.
 func endsSession(err error) bool {
 	r := streams.AsRefusal(err)
-	return r != nil && !errors.Is(r, streams.ErrMismatch) || errors.Is(err, streams.ErrPromotion) || errors.Is(err, errAnew)
+	return r != nil && !errors.Is(r, streams.ErrMismatch) || errors.Is(err, streams.ErrPromotion) ||
+		errors.Is(err, errAnew)
 }
 
 // WatchRole returns an error once the streams here are mirrors no longer, or a promotion has begun.
@@ -273,7 +276,8 @@ func (f *Follower) seen(c *cut) {
 	f.last = c.log.State.LastSeq
 }
 
-// note notes a cut of which the mirrors here are true copies: what is here is as old as the last such cut that is applied.
+// note notes a cut of which the mirrors here are true copies: what is here is as old as the last such cut that is
+// applied.
 func (f *Follower) note(c *cut) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -306,9 +310,11 @@ func (f *Follower) report(err error) {
 	f.mu.Unlock()
 	switch {
 	case lost && was.IsZero():
-		f.Logger.Warn("the first region does not answer; reads go on with what is here", slog.String("domain", f.Origin.Domain), slog.Any("error", err))
+		f.Logger.Warn("the first region does not answer; reads go on with what is here",
+			slog.String("domain", f.Origin.Domain), slog.Any("error", err))
 	case !lost && !was.IsZero():
-		f.Logger.Info("the first region answers again", slog.String("domain", f.Origin.Domain), slog.String("after", time.Since(was).Round(time.Millisecond).String()))
+		f.Logger.Info("the first region answers again", slog.String("domain", f.Origin.Domain),
+			slog.String("after", time.Since(was).Round(time.Millisecond).String()))
 	}
 	if lost {
 		err = nil

@@ -16,7 +16,7 @@ import (
 
 const (
 	chunkBytes = 1 << 20 // before compression; the last entry may exceed it
-	// A scan pauses while roomFor chunks wait, and the changes of the shard may take as many
+	// roomFor is how many chunks wait while a scan pauses, and the changes of the shard may take as many
 	// again several times over. What is beyond that means that the store is too slow.
 	roomFor    = 2
 	mostChunks = 16

@@ -52,7 +52,10 @@ func (l *Log) Is(id string, offset uint64) bool {
 
 // Continues reports whether the log continues another one since a promotion.
 func (l *Log) Continues(id string) bool {
-	return slices.ContainsFunc(l.Streams.Former, func(f wire.Former) bool { return id == strconv.FormatInt(f.Identity, 10) })
+	return slices.ContainsFunc(l.Streams.Former, func(f wire.Former) bool {
+		return id == strconv.FormatInt(f.Identity,
+			10)
+	})
 }
 
 // Info asks for the state of the log.
@@ -116,10 +119,7 @@ func gone(stream string) error {
 
 // CheckOffset returns the refusal of JudgeOffset as an error.
 func CheckOffset(info *jetstream.StreamInfo, id string, offset uint64) error {
-	if r := JudgeOffset(info, id, offset); r != nil {
-		return r
-	}
-	return nil
+	return JudgeOffset(info, id, offset).orNil()
 }
 
 // JudgeOffset judges whether a shard that has applied the log with an identity up to offset can go on with
@@ -133,7 +133,8 @@ func JudgeOffset(info *jetstream.StreamInfo, id string, offset uint64) *Refusal 
 			"stream %s: %w", info.Config.Name, err)
 	case created != id:
 		return Refuse(ErrLogChanged, "restore that log",
-			"the log was created at %s, and what is stored was computed from the log that was created at %s", FormatID(created), FormatID(id))
+			"the log was created at %s, and what is stored was computed from the log that was created at %s", FormatID(created),
+			FormatID(id))
 	case restored && r.Hides(offset):
 		return Refuse(ErrLogBehind, "start with an empty Redis; lapse builds it from the log",
 			"the log was restored from a backup that ends at sequence %d, and was applied up to %d before", r.End, offset)
@@ -142,7 +143,8 @@ func JudgeOffset(info *jetstream.StreamInfo, id string, offset uint64) *Refusal 
 			"the log begins at sequence %d, and was applied up to %d", log.FirstSeq, offset)
 	case log.LastSeq < offset:
 		return Refuse(ErrLogBehind, "restore the log",
-			"the log ends at sequence %d, and was applied up to %d: it was restored from an older copy, or lost its end", log.LastSeq, offset)
+			"the log ends at sequence %d, and was applied up to %d: it was restored from an older copy, or lost its end",
+			log.LastSeq, offset)
 	}
 	return nil
 }
@@ -164,10 +166,7 @@ func (l *Log) CheckStamp(ctx context.Context, seen store.Stamp, who string, tick
 	if err != nil {
 		return err
 	}
-	if r := JudgeStamp(last, at, found, seen, who); r != nil {
-		return r
-	}
-	return nil
+	return JudgeStamp(last, at, found, seen, who).orNil()
 }
 
 // JudgeStamp compares the stamp of a message of a log that ends at a sequence with the stamp that somebody (who) has
@@ -181,7 +180,8 @@ func JudgeStamp(last uint64, at int64, found bool, seen store.Stamp, who string)
 			"the log ends at sequence %d, and %s message %d: it has lost its end", last, who, seen.Seq)
 	case found && at != seen.At:
 		return Refuse(ErrLogChanged, restore,
-			"message %d of the log was stored at %s, and %s one that was stored at %s: the log has lost its end, and grown again",
+			"message %d of the log was stored at %s, and %s one that was stored at %s: the log has lost its end, and grown "+
+				"again",
 			seen.Seq, nanoTime(at), who, nanoTime(seen.At))
 	}
 	return nil
