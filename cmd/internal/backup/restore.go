@@ -189,7 +189,9 @@ func (r *restorer) upload(ctx context.Context, s *streamContents, config jetstre
 		_ = write.CloseWithError(err) // nil is the end
 		rewritten <- err
 	}()
-	shown := io.TeeReader(read, restoring{r, s.Name, from})
+	shown := io.TeeReader(read, told(func() {
+		r.Progress(fmt.Sprintf("restoring %s bytes=%d", s.Name, from.all.n.Load()))
+	}))
 	made, err := upload(ctx, r.NATS, config, shown)
 	_ = read.CloseWithError(cmp.Or(err, io.ErrClosedPipe))
 	if failed := <-rewritten; err == nil {
@@ -202,18 +204,6 @@ func (r *restorer) upload(ctx context.Context, s *streamContents, config jetstre
 		return fmt.Errorf("it ends at sequence %d, and should end at %d", made.LastSeq, want)
 	}
 	return nil
-}
-
-// restoring is written to with what the server gets.
-type restoring struct {
-	r    *restorer
-	name string
-	from *reader
-}
-
-func (p restoring) Write(b []byte) (int, error) {
-	p.r.Progress(fmt.Sprintf("restoring %s bytes=%d", p.name, p.from.all.n.Load()))
-	return len(b), nil
 }
 
 // complete takes the marks from the streams, the root's last.

@@ -133,7 +133,8 @@ func (t *taker) stream(ctx context.Context, name string, consumers bool, visit f
 			_ = read.CloseWithError(cmp.Or(err, io.ErrClosedPipe))
 			seen <- err
 		}()
-		err := download(ctx, t.NATS, name, consumers, io.MultiWriter(w, write, progress{t, name}))
+		shown := told(func() { t.Progress(fmt.Sprintf("backing up %s bytes=%d", name, t.out.all.n.Load())) })
+		err := download(ctx, t.NATS, name, consumers, io.MultiWriter(w, write, shown))
 		_ = write.CloseWithError(cmp.Or(err, io.EOF))
 		return cmp.Or(err, <-seen)
 	})
@@ -144,14 +145,11 @@ func (t *taker) stream(ctx context.Context, name string, consumers bool, visit f
 	return s, nil
 }
 
-// progress is written to with what is written of a stream.
-type progress struct {
-	t    *taker
-	name string
-}
+// told is called when something is written.
+type told func()
 
-func (p progress) Write(b []byte) (int, error) {
-	p.t.Progress(fmt.Sprintf("backing up %s bytes=%d", p.name, p.t.out.all.n.Load()))
+func (t told) Write(b []byte) (int, error) {
+	t()
 	return len(b), nil
 }
 

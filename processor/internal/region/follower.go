@@ -55,7 +55,7 @@ type Parts struct {
 // Follower follows the first region, for a shard.
 type Follower struct {
 	Parts
-	waits    *waits
+	*waits
 	stored   map[string][]byte    // values as they were adopted
 	compared map[string]*compared // by mirror
 	running  bool                 // the shard was taken over
@@ -91,11 +91,6 @@ func New(parts Parts) *Follower {
 func (f *Follower) Mirror(ctx context.Context) shard.Mirror {
 	f.waits.ended = ctx
 	return f.waits
-}
-
-// Published is that of [shard.Mirror].
-func (f *Follower) Published() (c *shard.Checkpoint, news <-chan struct{}) {
-	return f.waits.Published()
 }
 
 // Begin adopts a cut. If none was adopted before, it waits for that: nothing else tells what the state is

@@ -204,13 +204,10 @@ func (l *Log) CheckGaps(ctx context.Context, info *jetstream.StreamInfo, after u
 // CheckJump finds out why a reader of the log got no messages between two sequences. The leader of the log is
 // asked: the server from which the reader has its messages may lack some alone.
 func (l *Log) CheckJump(ctx context.Context, info *jetstream.StreamInfo, after, before uint64) error {
-	var next uint64
-	err := l.link.Query(ctx, func(ctx context.Context) (err error) {
-		next, err = l.Streams.Next(ctx, after)
-		return err
-	})
+	doing := fmt.Sprintf("read the message of the log after %d", after)
+	next, err := query(ctx, l, doing, func(ctx context.Context) (uint64, error) { return l.Streams.Next(ctx, after) })
 	if err != nil {
-		return fmt.Errorf("read the message of the log after %d: %w", after, Gone(err, l.name()))
+		return err
 	}
 	if next != 0 && next < before {
 		return fmt.Errorf("a NATS server has sent message %d of the log after message %d, and the leader of the log has "+
@@ -232,15 +229,10 @@ func (l *Log) PassGaps(ctx context.Context, r *Refusal) (missing string, err err
 }
 
 // Gaps are the gaps of the log that are no known ones. info is what the leader of the log has just said.
-func (l *Log) Gaps(ctx context.Context, info *jetstream.StreamInfo) (gaps []Gap, err error) {
-	err = l.link.Query(ctx, func(ctx context.Context) (err error) {
-		gaps, err = l.Streams.Gaps(ctx, info)
-		return err
+func (l *Log) Gaps(ctx context.Context, info *jetstream.StreamInfo) ([]Gap, error) {
+	return query(ctx, l, "ask which messages the log lacks", func(ctx context.Context) ([]Gap, error) {
+		return l.Streams.Gaps(ctx, info)
 	})
-	if err != nil {
-		return nil, fmt.Errorf("ask which messages the log lacks: %w", Gone(err, l.name()))
-	}
-	return gaps, nil
 }
 
 // TellNeighbours adds to a refusal of JudgeGaps when the messages before and after the gap were stored, as far as

@@ -59,18 +59,26 @@ func (l *Log) Continues(id string) bool {
 }
 
 // Info asks for the state of the log.
-func (l *Log) Info(ctx context.Context) (info *jetstream.StreamInfo, err error) {
-	err = l.link.Query(ctx, func(ctx context.Context) (err error) {
-		info, err = l.Streams.Log.Info(ctx)
+func (l *Log) Info(ctx context.Context) (*jetstream.StreamInfo, error) {
+	return query(ctx, l, "ask for the state of the log", func(ctx context.Context) (*jetstream.StreamInfo, error) {
+		return l.Streams.Log.Info(ctx)
+	})
+}
+
+// query asks the leader of the log, again while no answer comes.
+func query[T any](ctx context.Context, l *Log, doing string, ask func(context.Context) (T, error)) (T, error) {
+	var answer T
+	err := l.link.Query(ctx, func(ctx context.Context) (err error) {
+		answer, err = ask(ctx)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("ask for the state of the log: %w", Gone(err, l.name()))
+		err = fmt.Errorf("%s: %w", doing, Gone(err, l.name()))
 	}
-	return info, nil
+	return answer, err
 }
 
-// Value is that of [streams.Streams], asked for again while no answer comes.
+// Value is that of [Streams.Value], asked for again while no answer comes.
 func (l *Log) Value(ctx context.Context, key string) (value []byte, revision uint64, err error) {
 	err = l.link.Query(ctx, func(ctx context.Context) (err error) {
 		value, revision, err = l.Streams.Value(ctx, key)
@@ -79,9 +87,10 @@ func (l *Log) Value(ctx context.Context, key string) (value []byte, revision uin
 	return value, revision, err
 }
 
-// Update is that of [streams.Streams].
+// Update stores a value in the bucket of checkpoints in place of the one at a revision; 0 if there is
+// none.
 func (l *Log) Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
-	return l.Streams.Update(ctx, key, value, revision)
+	return l.Streams.Checkpoints.Update(ctx, key, value, revision)
 }
 
 // Appender appends a tick to the log, and returns its sequence.

@@ -150,12 +150,6 @@ func (s *Streams) Value(ctx context.Context, key string) (value []byte, revision
 	return m.Data, m.Seq, nil
 }
 
-// Update stores a value in the bucket of checkpoints in place of the one at a revision; 0 if there is
-// none.
-func (s *Streams) Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
-	return s.Checkpoints.Update(ctx, key, value, revision)
-}
-
 // lastOf is the last message of a stream whose subject matches a filter, nil if there is none.
 func (s *Streams) lastOf(ctx context.Context, stream jetstream.Stream, filter string) (*events.Stored, error) {
 	return s.Get(ctx, stream.CachedInfo().Config.Name, map[string]any{"last_by_subj": filter})

@@ -460,3 +460,22 @@ func uncopied(m *events.Stored) (seq uint64, original *nats.Msg) {
 	}
 	return wire.SourceSequence(header), original
 }
+
+// Undo ends a promotion that has not changed a stream here yet: the region follows the first one again, which goes on.
+func (p *Promotion) Undo(ctx context.Context, role Role) error {
+	here, err := p.Opts.infos(ctx, p.JS)
+	if err != nil {
+		return err
+	}
+	if changed := p.Opts.changed(here); changed != "" {
+		return fmt.Errorf("the stream %s is the region's own by now, so the promotion cannot be undone: run lapse promote "+
+			"again to finish it", changed)
+	}
+	if role.Promotion.Drain {
+		if _, err := p.Origin.Ask(ctx, p.Opts.Prefix, wire.RegionRequest{Reopen: role.Promotion}); err != nil {
+			return fmt.Errorf("the first region was asked to hand over, and has to be told that it goes on: %w", err)
+		}
+	}
+	_, err = p.mark(ctx, func(r *wire.Region) { r.Promotion = nil })
+	return err
+}
