@@ -49,7 +49,7 @@ var teeth = append([]tooth{
 		`held != 0 && g.Holds() &&`},
 
 	// identity, message
-	{"gap-passed-over", "G12", "processor/internal/streams/gap.go",
+	{"gap-passed-over", "G12", "processor/internal/streams/gaps.go",
 		"What is missing from the middle of the log is never applied, and nobody hears of it.",
 		`if g.Last > after { // else`,
 		`if g.Last > after && g.First == 0 { // else`},
@@ -429,14 +429,14 @@ var teeth = append([]tooth{
 		"Readers get what a snapshot has, although the log has later versions.",
 		`t.loader.End(ctx, p.progress.Claimed(), p.progress.Rebuild())`,
 		`t.loader.End(ctx, p.progress.Claimed(), 0)`},
-	{"former-owner-records", "O1", "processor/internal/snapshot/record.go",
+	{"former-owner-records", "O1", "processor/internal/snapshot/store.go",
 		"A former owner records its snapshot, although another owner has begun one.",
-		`	revision, err := s.records.Update(ctx, RecordKey(s.shard), value, r.revision)`,
-		`	_, now, err := s.records.Value(ctx, RecordKey(s.shard))
+		`	revision, err := s.records.Update(ctx, wire.SnapshotKey(s.shard), value, r.revision)`,
+		`	_, now, err := s.records.Value(ctx, wire.SnapshotKey(s.shard))
 	if err != nil {
 		return err
 	}
-	revision, err := s.records.Update(ctx, RecordKey(s.shard), value, now)`},
+	revision, err := s.records.Update(ctx, wire.SnapshotKey(s.shard), value, now)`},
 	{"waits-for-an-object", "G1", "processor/internal/snapshot/writer.go",
 		"The answer to a request for a part of a snapshot is lost, and the owner waits for it.",
 		`context.WithTimeout(ctx, attemptTimeout)`,
