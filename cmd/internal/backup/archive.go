@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server/archive"
 )
 
-// Message is a message of a stream, in an archive.
+// message is a message of a stream, in an archive.
 type message struct {
 	Seq     uint64
 	Stamp   int64 // Unix nanoseconds
@@ -19,7 +19,7 @@ type message struct {
 	Data    []byte
 }
 
-// State is the state of a stream, in an archive.
+// state is the state of a stream, in an archive.
 type state struct {
 	Msgs      uint64 `json:"messages"`
 	Bytes     uint64 `json:"bytes"`
@@ -28,30 +28,27 @@ type state struct {
 	Consumers int    `json:"consumer_count"`
 }
 
-// The entries of an archive that are no messages.
-const (
-	stateEntry      = "state.json"
-	consumersPrefix = "consumers/"
-)
+// stateEntry is the name of the first entry of an archive.
+const stateEntry = "state.json"
 
-// Reader reads what NATS sends of a stream: its State, its consumers, its messages.
+// archiveReader reads what NATS sends of a stream: its State, its consumers, its messages.
 type archiveReader struct {
 	r         *archive.Reader
 	State     state
 	Consumers []consumer
 }
 
-// Consumer is a consumer in an archive, as it stands there.
+// consumer is a consumer in an archive, as it stands there.
 type consumer struct {
 	name  string
 	stamp int64
 	data  []byte
 }
 
-// errArchive: an archive is not as NATS writes it.
+// errArchive is the error of an archive that is not as NATS writes it.
 var errArchive = errors.New("this is not what nats-server 2.15 sends of a stream: use 2.15 or newer")
 
-// Open reads the beginning of an archive.
+// openArchive reads the beginning of an archive.
 func openArchive(r io.Reader) (*archiveReader, error) {
 	a := &archiveReader{r: archive.NewReader(s2.NewReader(r))}
 	h, err := a.r.Next()
@@ -78,7 +75,7 @@ func openArchive(r io.Reader) (*archiveReader, error) {
 	return a, nil
 }
 
-// ErrIncomplete: an archive ends too early.
+// errIncomplete is the error of an archive that ends too early.
 var errIncomplete = errors.New("the archive of the stream is not complete")
 
 // broken names an archive that ends too early. Other errors stay as they are.
@@ -109,13 +106,28 @@ func (a *archiveReader) Next() (*message, error) {
 	return &message{h.Sequence, h.Timestamp, h.Name, content[:h.HeaderSize:h.HeaderSize], content[h.HeaderSize:]}, nil
 }
 
-// Writer writes an archive, as NATS takes it.
+// visitAll reads an archive to its end.
+func visitAll(archive io.Reader, visit func(*message)) (s state, err error) {
+	a, err := openArchive(archive)
+	if err != nil {
+		return s, err
+	}
+	for {
+		m, err := a.Next()
+		if m == nil || err != nil {
+			return a.State, err
+		}
+		visit(m)
+	}
+}
+
+// archiveWriter writes an archive, as NATS takes it.
 type archiveWriter struct {
 	compressed *s2.Writer
 	w          *archive.Writer
 }
 
-// NewWriter begins an archive.
+// newArchiveWriter begins an archive.
 func newArchiveWriter(out io.Writer, s state, consumers []consumer) (*archiveWriter, error) {
 	a := &archiveWriter{compressed: s2.NewWriter(out, s2.WriterConcurrency(1))} // no goroutine is left after an error
 	a.w = archive.NewWriter(a.compressed)
@@ -128,13 +140,15 @@ func newArchiveWriter(out io.Writer, s state, consumers []consumer) (*archiveWri
 		return nil, err
 	}
 	for _, c := range consumers {
-		if err := a.entry(archive.Header{Name: c.name, Timestamp: c.stamp, PayloadSize: int64(len(c.data))}, c.data); err != nil {
+		h := archive.Header{Name: c.name, Timestamp: c.stamp, PayloadSize: int64(len(c.data))}
+		if err := a.entry(h, c.data); err != nil {
 			return nil, err
 		}
 	}
 	return a, nil
 }
 
+// entry writes an entry.
 func (a *archiveWriter) entry(h archive.Header, content ...[]byte) error {
 	if err := a.w.WriteHeader(&h); err != nil {
 		return err

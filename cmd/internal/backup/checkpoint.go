@@ -2,7 +2,9 @@ package backup
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/nats-io/nats.go"
 
@@ -10,17 +12,19 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// checkpoint is the stored checkpoint of a shard, as shard.Checkpoint writes it. Fields that a
-// backup does not need stay as they are.
+// checkpoint is what a backup needs of the stored checkpoint of a shard, which shard.Checkpoint writes.
 type checkpoint struct {
 	Seq       uint64       `json:"seq"`
 	Watermark int64        `json:"watermark"`
 	Stamp     string       `json:"stamp"`
 	From      events.Place `json:"from"`
 	Origin    uint64       `json:"origin"`
-	fields    map[string]json.RawMessage
 }
 
+// checkpointKey is the key of a shard's checkpoint in the bucket of checkpoints.
+func checkpointKey(shard int) string { return "shard." + strconv.Itoa(shard) }
+
+// parseCheckpoint reads a checkpoint; it is zero if there is none.
 func parseCheckpoint(m *message) (c checkpoint, err error) {
 	if m == nil {
 		return c, nil
@@ -28,25 +32,47 @@ func parseCheckpoint(m *message) (c checkpoint, err error) {
 	if err := wire.CheckStored("the checkpoint", m.Data); err != nil {
 		return c, err
 	}
-	err = json.Unmarshal(m.Data, &c)
-	if err == nil {
-		err = json.Unmarshal(m.Data, &c.fields)
+	if err = json.Unmarshal(m.Data, &c); err != nil {
+		err = fmt.Errorf("the checkpoint is not valid: %w", err)
 	}
-	if err != nil {
-		return c, fmt.Errorf("the checkpoint is not valid: %w", err)
-	}
-	return c, nil
+	return c, err
 }
 
-// encode is the checkpoint as it is stored.
-func (c checkpoint) encode() ([]byte, error) {
-	for name, value := range map[string]any{"seq": c.Seq, "watermark": c.Watermark, "stamp": c.Stamp, "from": c.From} {
-		var err error
-		if c.fields[name], err = json.Marshal(value); err != nil {
-			return nil, err
-		}
+// store changes the stored checkpoint. Its other fields stay.
+func (c checkpoint) store(m *message) error {
+	own, err := json.Marshal(c)
+	if err != nil {
+		return err
 	}
-	return json.Marshal(c.fields)
+	var fields map[string]json.RawMessage
+	if err := errors.Join(json.Unmarshal(m.Data, &fields), json.Unmarshal(own, &fields)); err != nil {
+		return err
+	}
+	m.Data, err = json.Marshal(fields)
+	return err
+}
+
+// record is the record of a shard's snapshots, and the message that has it: nil if there is none.
+type record struct {
+	*message
+	wire.SnapshotRecord
+}
+
+// parseRecord reads a record; it names no snapshot if there is none.
+func parseRecord(m *message) (r record, err error) {
+	if r.message = m; m == nil {
+		return r, nil
+	}
+	if err = wire.CheckStored("it", m.Data); err == nil {
+		err = json.Unmarshal(m.Data, &r.SnapshotRecord)
+	}
+	return r, err
+}
+
+// store changes the stored record.
+func (r record) store() (err error) {
+	r.Data, err = json.Marshal(r.SnapshotRecord)
+	return err
 }
 
 // moveCheckpoint moves a checkpoint back to the end of its log.
@@ -64,8 +90,7 @@ func (c *Contents) moveCheckpoint(m *message, log *streamContents) error {
 		point.Watermark = min(point.Watermark, log.lastInstant()-1)
 	}
 	point.From = log.from(was, point)
-	m.Data, err = point.encode()
-	return err
+	return point.store(m)
 }
 
 // from is the place behind which the stream of events stores all outputs that are caused after a
@@ -95,7 +120,9 @@ func (c *Contents) follow(m *message) {
 		return
 	}
 	var expired wire.Time
-	if text := header.Get("ce-time"); text != "" && expired.UnmarshalText([]byte(text)) != nil || at.Key.Seq > s.end || int64(expired) >= s.lastInstant() {
+	text := header.Get("ce-time")
+	if text != "" && expired.UnmarshalText([]byte(text)) != nil || at.Key.Seq > s.end ||
+		int64(expired) >= s.lastInstant() {
 		s.passed = true
 		return
 	}

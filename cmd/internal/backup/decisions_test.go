@@ -3,17 +3,17 @@ package backup
 import (
 	"bytes"
 	"context"
-	"encoding/json"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -28,27 +28,32 @@ func TestCovered(t *testing.T) {
 		covered       bool
 	}{
 		{0, 0, nil, true}, {1, 0, nil, true}, {2, 0, nil, false}, {4, 3, nil, true}, {5, 3, nil, false},
-		{5, 0, []uint64{4}, true}, {5, 0, []uint64{3}, false}, {5, 0, []uint64{3, 4}, true}, {5, 0, []uint64{9}, true}, {5, 0, []uint64{0}, false}, {1, 0, []uint64{0}, true},
+		{5, 0, []uint64{4}, true}, {5, 0, []uint64{3}, false}, {5, 0, []uint64{3, 4}, true}, {5, 0, []uint64{9}, true},
+		{5, 0, []uint64{0}, false}, {1, 0, []uint64{0}, true},
 	} {
-		k := &taker{Source: Source{Prefix: "lapse"}, header: Header{Shards: 2}, names: names{"lapse", 2}, logs: []state{{FirstSeq: 1}, {FirstSeq: tt.first}}}
-		k.bucket = []*message{keyed(1, thePoint+"1", fmt.Sprintf(`{"format":3,"origin":%d}`, tt.origin)), keyed(1, thePoint+"0", `{"format":3}`)}
-		r := &record{}
+		k := &taker{Source: Source{Prefix: "lapse"}, header: Header{Prefix: "lapse", Shards: 2},
+			logs: []state{{FirstSeq: 1}, {FirstSeq: tt.first}}}
+		k.bucket = []*message{keyed(1, thePoint+"1", fmt.Sprintf(`{"format":3,"origin":%d}`, tt.origin)),
+			keyed(1, thePoint+"0", `{"format":3}`)}
+		r := record{}
 		for _, offset := range tt.snapshots {
-			r.generations = append(r.generations, generation{Offset: offset})
+			r.Generations = append(r.Generations, wire.Generation{Offset: offset})
 		}
-		if k.before = []*record{{}, r}; tt.snapshots == nil {
+		if k.before = []record{{}, r}; tt.snapshots == nil {
 			k.before = nil
 		}
-		if err := k.covered(); (err == nil) != tt.covered || err != nil && !strings.Contains(err.Error(), fmt.Sprintf("the log LAPSE_LOG_1 begins at sequence %d, and no snapshot reaches it", tt.first)) {
+		if err := k.covered(); (err == nil) != tt.covered || err != nil &&
+			!strings.Contains(err.Error(), fmt.Sprintf("the log LAPSE_LOG_1 begins at sequence %d, and no snapshot reaches it",
+				tt.first)) {
 			t.Errorf("%+v: %v", tt, err)
 		}
 	}
 }
 
-// TestCompareConfigs: the stream of configurations has all that the logs have, and may have more. What not all logs have
-// is a configuration after the end; it may be of the last instant unless it is known when all of them got it.
+// TestCompareConfigs: the stream of configurations has all that the logs have, and may have more. What not all logs
+// have is a configuration after the end; it may be of the last instant unless it is known when all of them got it.
 func TestCompareConfigs(t *testing.T) {
-	n := names{"lapse", 2}
+	n := Header{Prefix: "lapse", Shards: 2}
 	for _, tt := range []struct {
 		copied, seen [2]uint64
 		end, last    uint64 // of the stream of configurations
@@ -62,7 +67,7 @@ func TestCompareConfigs(t *testing.T) {
 		{[2]uint64{4, 4}, [2]uint64{4, 4}, 2, 3, 3, map[string]bool{"c5": true}},
 		{[2]uint64{3, 3}, [2]uint64{4, 9}, 5, 5, 5, map[string]bool{"c4": false, "c5": true}},
 	} {
-		c := &Contents{names: n, changed: map[string]bool{}, latest: map[string]uint64{"c3": 3, "c4": 4, "c5": 5}}
+		c := &Contents{Header: n, changed: map[string]bool{}, latest: map[string]uint64{"c3": 3, "c4": 4, "c5": 5}}
 		for i, name := range n.logs() {
 			c.Streams = append(c.Streams, streamContents{Name: name, copied: tt.copied[i], seen: tt.seen[i]})
 		}
@@ -76,8 +81,8 @@ func TestCompareConfigs(t *testing.T) {
 
 // TestCauses: which message of which log a message of the stream of events names.
 func TestCauses(t *testing.T) {
-	n := names{"lapse", 3}
-	c := &Contents{Header: Header{Prefix: "lapse", Shards: 3}, names: n, changed: map[string]bool{"c": true}}
+	n := Header{Prefix: "lapse", Shards: 3}
+	c := &Contents{Header: n, changed: map[string]bool{"c": true}}
 	for _, name := range n.logs() {
 		c.Streams = append(c.Streams, streamContents{Name: name, end: 5, logTime: ms * int64(time.Millisecond)})
 	}
@@ -112,7 +117,8 @@ func TestCauses(t *testing.T) {
 		if log != nil {
 			got = log.Name
 		}
-		if got != tt.log || seq != tt.seq || (err == nil) != (tt.says == "") || err != nil && !strings.Contains(err.Error(), tt.says) {
+		if got != tt.log || seq != tt.seq || (err == nil) != (tt.says == "") || err != nil &&
+			!strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: message %d of %q, %v", name, seq, got, err)
 		}
 		stays, failed := c.isRestored(tt.m)
@@ -122,7 +128,8 @@ func TestCauses(t *testing.T) {
 	}
 	bad := expiry(3, "c", "a", 2, 0)
 	bad.Header = bytes.ReplaceAll(bad.Header, []byte("ce-time: "), []byte("ce-time: x"))
-	if _, err := c.isRestored(bad); err == nil || !strings.Contains(err.Error(), "message 3 of LAPSE_EVENTS: its ce-time is not valid") {
+	if _, err := c.isRestored(bad); err == nil || !strings.Contains(err.Error(), "message 3 of LAPSE_EVENTS: its "+
+		"ce-time is not valid") {
 		t.Errorf("a bad time: %v", err)
 	}
 }
@@ -139,23 +146,29 @@ func TestG3_TheLastOutputBeforeTheEnd(t *testing.T) {
 		events []*message
 		before uint64
 	}{
-		"none":                       {nil, 0},
-		"all are before it":          {[]*message{expiry(1, "c", "a", 1, 9), rejected(2, theLog, "5")}, 2},
-		"the last is a due message":  {[]*message{expiry(1, "c", "a", 1, 8), due(2, "c", "b", 2, 9)}, 2},
-		"the last is a warning":      {[]*message{expiry(1, "c", "a", 1, 8), expiring(2, "c", "b", 2, 9)}, 2},
-		"a warning is of its last":   {[]*message{expiry(1, "c", "a", 1, 8), expiring(2, "c", "b", 2, 10), expiry(3, "c", "a", 3, 9)}, 1},
-		"one is of its last instant": {[]*message{expiry(1, "c", "a", 1, 9), expiry(2, "c", "a", 2, 10), expiry(3, "c", "a", 3, 9)}, 1},
-		"one is of a later message":  {[]*message{rejected(1, theLog, "5"), rejected(2, theLog, "6"), rejected(3, theLog, "4")}, 1},
-		"one is of a later version":  {[]*message{expiry(1, "c", "a", 5, 9), expiry(2, "c", "a", 6, 9), expiry(3, "c", "a", 1, 9)}, 1},
-		"one is not valid":           {[]*message{rejected(1, theLog, "5"), {Seq: 2, Subject: "lapse.rejected.c.1"}, rejected(3, theLog, "4")}, 3},
-		"strangers are in between":   {[]*message{rejected(1, theLog, "5"), {Seq: 2, Subject: "lapse.fence.0"}}, 1},
+		"none":                      {nil, 0},
+		"all are before it":         {[]*message{expiry(1, "c", "a", 1, 9), rejected(2, theLog, "5")}, 2},
+		"the last is a due message": {[]*message{expiry(1, "c", "a", 1, 8), due(2, "c", "b", 2, 9)}, 2},
+		"the last is a warning":     {[]*message{expiry(1, "c", "a", 1, 8), expiring(2, "c", "b", 2, 9)}, 2},
+		"a warning is of its last": {[]*message{expiry(1, "c", "a", 1, 8), expiring(2, "c", "b", 2, 10),
+			expiry(3, "c", "a", 3, 9)}, 1},
+		"one is of its last instant": {[]*message{expiry(1, "c", "a", 1, 9), expiry(2, "c", "a", 2, 10),
+			expiry(3, "c", "a", 3, 9)}, 1},
+		"one is of a later message": {[]*message{rejected(1, theLog, "5"), rejected(2, theLog, "6"),
+			rejected(3, theLog, "4")}, 1},
+		"one is of a later version": {[]*message{expiry(1, "c", "a", 5, 9), expiry(2, "c", "a", 6, 9),
+			expiry(3, "c", "a", 1, 9)}, 1},
+		"one is not valid": {[]*message{rejected(1, theLog, "5"), {Seq: 2, Subject: "lapse.rejected.c.1"},
+			rejected(3, theLog, "4")}, 3},
+		"strangers are in between": {[]*message{rejected(1, theLog, "5"), {Seq: 2, Subject: "lapse.fence.0"}}, 1},
 		"it is of another log's time": {[]*message{rejected(1, theLog, "5"), func() *message {
 			m := expiry(2, "c", "a", 9, 99)
 			m.Header = bytes.ReplaceAll(m.Header, []byte("/lapse/7/"), []byte("/lapse/8/"))
 			return m
 		}(), rejected(3, theLog, "4")}, 3},
 	} {
-		b := parts{theLog: {write(5, 10)}, theEvents: tt.events, thePoints: {keyed(1, thePoint+"0", `{"format":3,"origin":4}`), keyed(2, thePoint+"1", `{"format":3,"origin":4}`)}}
+		b := parts{theLog: {write(5, 10)}, theEvents: tt.events, thePoints: {keyed(1, thePoint+"0",
+			`{"format":3,"origin":4}`), keyed(2, thePoint+"1", `{"format":3,"origin":4}`)}}
 		c, err := Scan(bytes.NewReader(b.file(t, 1, end{})), Until{})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -167,8 +180,7 @@ func TestG3_TheLastOutputBeforeTheEnd(t *testing.T) {
 	}
 }
 
-// TestFileLimits: a header has to be one that lapse has written, a frame is no larger than the largest, and the content
-// of a stream may be of any size.
+// TestFileLimits: a header has to be one that lapse has written, and the content of a stream may be of any size.
 func TestFileLimits(t *testing.T) {
 	for _, tt := range []struct {
 		header Header
@@ -187,18 +199,22 @@ func TestFileLimits(t *testing.T) {
 			t.Errorf("%+v: %v", tt.header, err)
 		}
 	}
-	for _, n := range []int{0, 1, largestFrame - 1, largestFrame, largestFrame + 1, 2*largestFrame + 5} {
+	for _, n := range []int{0, 1, chunkBytes - 1, chunkBytes, chunkBytes + 1, 2*chunkBytes + 5} {
 		var out bytes.Buffer
 		w, err := newWriter(&out, Header{Prefix: "lapse", Shards: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		content := bytes.Repeat([]byte{7}, n)
-		if err := w.Stream(stream{Name: "A", Config: []byte(`{}`)}, func(w io.Writer) error { _, err := w.Write(content); return err }); err != nil || w.End(end{}) != nil {
+		if err := w.Stream(stream{Name: "A"}, func(w io.Writer) error {
+			_,
+				err := w.Write(content)
+			return err
+		}); err != nil || w.End(end{}) != nil {
 			t.Fatal(err)
 		}
-		if w.Written() != int64(out.Len()) {
-			t.Errorf("it has written %d bytes, and says %d", out.Len(), w.Written())
+		if w.all.n.Load() != int64(out.Len()-2*sha256.Size) {
+			t.Errorf("it has written %d bytes, and says %d", out.Len(), w.all.n.Load())
 		}
 		size := int64(out.Len())
 		if streams, _, err := read(out.Bytes()); err != nil || streams["A"] != string(content) {
@@ -208,75 +224,55 @@ func TestFileLimits(t *testing.T) {
 		for err == nil {
 			_, err = r.Next()
 		}
-		if r.Position() < size-100 || r.Position() > size {
-			t.Errorf("after all %d bytes it has read %d", size, r.Position())
-		}
-	}
-	for n, fits := range map[int]bool{largestFrame - 40: true, largestFrame: false} {
-		w, err := newWriter(io.Discard, Header{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = w.Stream(stream{Config: json.RawMessage(`"` + strings.Repeat("x", n) + `"`)}, func(io.Writer) error { return nil })
-		if (err == nil) != fits || err != nil && !strings.Contains(err.Error(), "are too many for the beginning of a part") {
-			t.Errorf("a configuration of %d bytes: %v", n, err)
+		if r.all.n.Load() < size-100 || r.all.n.Load() > size {
+			t.Errorf("after all %d bytes it has read %d", size, r.all.n.Load())
 		}
 	}
 	failed := errors.New("the content fails")
-	if w, err := newWriter(io.Discard, Header{}); err != nil || !errors.Is(w.Stream(stream{}, func(io.Writer) error { return failed }), failed) {
+	if w, err := newWriter(io.Discard, Header{}); err != nil ||
+		!errors.Is(w.Stream(stream{}, func(io.Writer) error { return failed }), failed) {
 		t.Error("content that fails makes a stream")
 	}
-	if _, err := newReader(strings.NewReader(strings.Repeat("x", 300<<10))); err == nil || !strings.Contains(err.Error(), "not a backup of lapse") {
+	if _, err := newReader(strings.NewReader(strings.Repeat("x", 300<<10))); err == nil ||
+		!strings.Contains(err.Error(), "not a backup of lapse") {
 		t.Errorf("a long line: %v", err)
 	}
 }
 
-// TestConfigured: a stream is restored with its own configuration, and under the mark until it is complete. A log does not
-// take writes meanwhile, and loses no message by its age.
+// TestConfigured: a stream is restored with its own configuration, and under the mark until it is complete. A log does
+// not take writes meanwhile, and loses no message by its age.
 func TestConfigured(t *testing.T) {
-	c := &Contents{Header: Header{Prefix: "lapse"}, names: names{"lapse", 2}}
-	const original = `{"name":"X","max_age":1234567890123456789,"num_replicas":1,"subjects":["a"],"sources":[{"name":"Y"}],"metadata":{"_nats.level":"3","a":"b"}}`
-	for _, name := range append(c.names.all(), "OTHER") {
-		isLog := strings.HasPrefix(name, "LAPSE_LOG") || name == c.names.root()
+	c := &Contents{Header: Header{Prefix: "lapse", Shards: 2}}
+	original := jetstream.StreamConfig{
+		Name: "X", MaxAge: 1234567890123456789, Replicas: 1, Subjects: []string{"a"},
+		Sources: []*jetstream.StreamSource{{Name: "Y"}}, Metadata: map[string]string{"_nats.level": "3", "a": "b"},
+	}
+	for _, name := range append(c.streams(), "OTHER") {
+		isLog := strings.HasPrefix(name, "LAPSE_LOG") || name == c.root()
 		for replicas := range 3 {
-			first, last, err := c.configured(&streamContents{Name: name, end: 5, identity: 9, state: state{LastSeq: 7}}, []byte(original), replicas, "id")
-			if err != nil {
-				t.Fatal(err)
-			}
-			metadata := map[string]any{"a": "b", backupKey: "id"}
+			s := &streamContents{Name: name, end: 5, identity: 9, state: state{LastSeq: 7}}
+			first, last := c.configured(s, original, replicas, "id")
+			want := original
+			want.Metadata, want.Replicas = map[string]string{"a": "b", backupKey: "id"}, max(1, replicas)
 			if isLog {
-				metadata[wire.RestoredKey] = wire.Restored{Identity: 9, End: 5, Next: c.next(&streamContents{Name: name, end: 5, state: state{LastSeq: 7}})}.String()
+				want.Metadata[wire.RestoredKey] = wire.Restored{Identity: 9, End: 5, Next: c.next(s)}.String()
+				want.MaxAge = 0
 			}
-			want := map[string]any{"name": "X", "max_age": json.Number("1234567890123456789"), "num_replicas": json.Number(fmt.Sprint(max(1, replicas))), "subjects": []any{"a"}, "sources": []any{map[string]any{"name": "Y"}}, "metadata": metadata}
+			if diff := cmp.Diff(want, last); diff != "" {
+				t.Errorf("the last of %s:\n%s", name, diff)
+			}
+			want.Metadata[wire.FormatKey] = wire.Restoring
 			if isLog {
-				delete(want, "max_age")
+				want.Subjects, want.Sources = []string{"lapse.restoring." + name}, nil
 			}
-			check := func(what string, got json.RawMessage) {
-				t.Helper()
-				var fields map[string]any
-				d := json.NewDecoder(bytes.NewReader(got))
-				d.UseNumber()
-				if err := d.Decode(&fields); err != nil {
-					t.Fatal(err)
-				}
-				if diff := cmp.Diff(want, fields); diff != "" {
-					t.Errorf("%s of %s:\n%s", what, name, diff)
-				}
+			if diff := cmp.Diff(want, first); diff != "" {
+				t.Errorf("the first of %s:\n%s", name, diff)
 			}
-			check("the last", last)
-			metadata[wire.FormatKey] = wire.Restoring
-			if isLog {
-				want["subjects"] = []any{"lapse.restoring." + name}
-				delete(want, "sources")
-			}
-			check("the first", first)
 		}
 	}
-	if _, _, err := c.configured(&streamContents{}, []byte(`{`), 0, ""); err == nil {
-		t.Error("a configuration that is not valid is restored")
-	}
-	if _, last, err := c.configured(&streamContents{}, []byte(`{}`), 0, "id"); err != nil || !strings.Contains(string(last), `"lapse-backup":"id"`) {
-		t.Errorf("without metadata: %s, %v", last, err)
+	_, last := c.configured(&streamContents{}, jetstream.StreamConfig{}, 0, "id")
+	if last.Metadata[backupKey] != "id" {
+		t.Errorf("without metadata: %+v", last)
 	}
 }
 
@@ -291,24 +287,29 @@ func TestFind(t *testing.T) {
 		format, shards string
 		says           string
 	}{
-		{wire.FormatText, "1", ""}, {wire.FormatText, "", "no valid number"}, {wire.FormatText, "0", "no valid number"}, {wire.FormatText, fmt.Sprint(wire.MaxShards + 1), "no valid number"},
-		{wire.FormatText, fmt.Sprint(wire.MaxShards), ""}, {"2", "1", `the log of lapse has the format "2"`}, {"", "1", "the log of lapse"},
+		{wire.FormatText, "1", ""}, {wire.FormatText, "", "no valid lapse-shards"},
+		{wire.FormatText, "0", "no valid lapse-shards"}, {wire.FormatText, fmt.Sprint(wire.MaxShards + 1),
+			"no valid lapse-shards"},
+		{wire.FormatText, fmt.Sprint(wire.MaxShards), ""}, {"2", "1", `the log of lapse has the format "2"`},
+		{"", "1", "the log of lapse"},
 	} {
 		c := log.CachedInfo().Config
 		c.Metadata = map[string]string{wire.FormatKey: tt.format, wire.ShardsKey: tt.shards}
 		if _, err := js.UpdateStream(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
-		k := &taker{Source: Source{NATS: js.Conn(), Prefix: "lapse", Lapse: "1.2"}}
+		k := &taker{Source: Source{NATS: js.Conn(), Prefix: "lapse", Lapse: "1.2"}, js: js}
 		err := k.find(t.Context())
 		if (err == nil) != (tt.says == "") || err != nil && !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%+v: %v", tt, err)
 		}
-		if err == nil && (fmt.Sprint(k.header.Shards) != tt.shards || k.names.shards != k.header.Shards || k.header.Lapse != "1.2" || time.Since(k.header.Taken).Abs() > time.Minute) {
+		if err == nil && (fmt.Sprint(k.header.Shards) != tt.shards || k.header.Lapse != "1.2" ||
+			time.Since(k.header.Taken).Abs() > time.Minute) {
 			t.Errorf("%+v: %+v", tt, k.header)
 		}
 	}
-	if err := (&taker{Source: Source{NATS: js.Conn(), Prefix: "other"}}).find(t.Context()); err == nil || !strings.Contains(err.Error(), `there is no lapse with the prefix "other": no stream OTHER_LOG`) {
+	if err := (&taker{Source: Source{NATS: js.Conn(), Prefix: "other"}, js: js}).find(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), `there is no lapse with the prefix "other": no stream OTHER_LOG`) {
 		t.Errorf("another prefix: %v", err)
 	}
 	if _, err := Take(t.Context(), Source{NATS: js.Conn(), Prefix: "o ther", Applying: nobody}, io.Discard); err == nil {
@@ -316,8 +317,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestG3_ABackupWaits: a backup waits until the checkpoints have reached the ends of the logs while lapse applies them, and
-// says for what it waits. What was configured since is told at its end.
+// TestG3_ABackupWaits: a backup waits until the checkpoints have reached the ends of the logs while lapse applies them,
+// and says for what it waits. What was configured since is told at its end.
 func TestG3_ABackupWaits(t *testing.T) {
 	_, js := server(t, 1)
 	publish := func(subject, body string) {
@@ -348,14 +349,17 @@ func TestG3_ABackupWaits(t *testing.T) {
 		}
 		var out bytes.Buffer
 		_, err := Take(t.Context(), Source{NATS: js.Conn(), Prefix: "lapse", Applying: tt.applying, Progress: progress}, &out)
-		if !errors.Is(err, tt.says) || (len(waited) == 1) != tt.waits || tt.waits && !strings.Contains(waited[0], "lapse has published what LAPSE_LOG caused up to sequence 3, and the backup ends at 4") {
+		if !errors.Is(err, tt.says) || (len(waited) == 1) != tt.waits || tt.waits &&
+			!strings.Contains(waited[0],
+				"lapse has published what LAPSE_LOG caused up to sequence 3, and the backup ends at 4") {
 			t.Errorf("%s: it has waited for %q: %v", name, waited, err)
 		}
 		if err != nil {
 			continue
 		}
 		_, end, err := read(out.Bytes())
-		if want := map[bool][]string{true: {"later"}, false: nil}[tt.waits]; err != nil || cmp.Diff(want, end.Configured) != "" {
+		if want := map[bool][]string{true: {"later"}, false: nil}[tt.waits]; err != nil ||
+			cmp.Diff(want, end.Configured) != "" {
 			t.Errorf("%s: configured since: %v, %v", name, end.Configured, err)
 		}
 		if tt.waits {
@@ -368,14 +372,16 @@ func TestG3_ABackupWaits(t *testing.T) {
 func TestNoJetStream(t *testing.T) {
 	url, js := server(t, 1)
 	for stream, want := range map[string]bool{theLog: true, "OTHER": false} {
-		if i, err := streamInfo(t.Context(), js.Conn(), stream); err != nil || (i != nil) != want {
+		if i, err := streamInfo(t.Context(), js, stream); err != nil || (i != nil) != want {
 			t.Errorf("stream %s: %+v, %v", stream, i, err)
 		}
 	}
-	if m, err := lastOf(t.Context(), js.Conn(), thePoints, thePoint+"7"); m != nil || err != nil {
+	if m, err := bucketValue(t.Context(), js.Conn(), Header{Prefix: "lapse"}, checkpointKey(7)); m != nil || err != nil {
 		t.Errorf("no value: %v, %v", m, err)
 	}
-	if m, err := nextOf(t.Context(), js.Conn(), theLog, 2, "lapse.>"); err != nil || m == nil || m.Seq != 2 || m.Subject != "lapse.write0.upsert.c.a" || string(m.Data) != `{}` || m.Stamp == 0 {
+	m, err := get(t.Context(), js.Conn(), theLog, map[string]any{"seq": 2, "next_by_subj": "lapse.>"})
+	if err != nil || m == nil || m.Seq != 2 || m.Subject != "lapse.write0.upsert.c.a" || string(m.Data) != `{}` ||
+		m.Stamp == 0 {
 		t.Errorf("the next message: %+v, %v", m, err)
 	}
 	nc, err := nats.Connect(url, natstest.Patient)
@@ -383,17 +389,21 @@ func TestNoJetStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	nc.Close()
-	if err := ask(t.Context(), nc, api+"INFO.X", nil, &struct{}{}); err == nil || !strings.Contains(err.Error(), "no answer to $JS.API.STREAM.INFO.X") {
+	closed := natstest.JetStream(t, nc)
+	const lacks = "look up stream X (the user may lack the permission)"
+	if _, err := streamInfo(t.Context(), closed, "X"); err == nil || !strings.Contains(err.Error(), lacks) {
 		t.Errorf("a closed connection: %v", err)
 	}
 	if err := download(t.Context(), nc, theLog, true, io.Discard); err == nil {
 		t.Error("a download by a closed connection")
 	}
-	if err := ask(t.Context(), js.Conn(), "nobody", nil, &struct{}{}); err == nil || !strings.Contains(err.Error(), "has no JetStream") {
-		t.Errorf("nobody answers: %v", err)
+	elsewhere, err := jetstream.NewWithDomain(js.Conn(), "nowhere")
+	if err != nil {
+		t.Fatal(err)
 	}
-	if err := ask(t.Context(), js.Conn(), api+"INFO.X", math.Inf(1), &struct{}{}); err == nil {
-		t.Error("a request that cannot be written")
+	if _, err := streamInfo(t.Context(), elsewhere, "X"); err == nil ||
+		!strings.Contains(err.Error(), "has no JetStream") {
+		t.Errorf("nobody answers: %v", err)
 	}
 	if err := download(t.Context(), js.Conn(), theLog, true, &full{0}); !errors.Is(err, errFull) {
 		t.Errorf("a download onto a full disk: %v", err)
@@ -402,14 +412,16 @@ func TestNoJetStream(t *testing.T) {
 
 // TestTheServerIsLost: the connection is lost in the middle of an upload, or before its end is answered.
 func TestTheServerIsLost(t *testing.T) {
-	for says, content := range map[string][]byte{"send it to the server": make([]byte, 1<<20), "wait until the server has stored it": nil} {
+	for says, content := range map[string][]byte{"send it to the server": make([]byte, 1<<20),
+		"wait until the server has stored it": nil} {
 		url := natstest.Start(t, natstest.Options{})
 		nc, err := nats.Connect(url, natstest.Patient)
 		if err != nil {
 			t.Fatal(err)
 		}
 		from := io.MultiReader(closes{nc}, bytes.NewReader(content))
-		if _, err := upload(t.Context(), nc, "A", json.RawMessage(`{"name":"A","subjects":["a"]}`), from); !errors.Is(err, nats.ErrConnectionClosed) || !strings.Contains(err.Error(), says) {
+		if _, err := upload(t.Context(), nc, jetstream.StreamConfig{Name: "A", Subjects: []string{"a"}},
+			from); !errors.Is(err, nats.ErrConnectionClosed) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %q", err, says)
 		}
 	}

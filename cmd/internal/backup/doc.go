@@ -1,14 +1,15 @@
-// Package backup takes and restores backups: [Take], [Scan], [Contents.Restore]. A backup is one file with everything that
-// lapse keeps in JetStream. Redis is not in it, because lapse builds that from the log; nor are
+// Package backup takes and restores backups: [Take], [Scan], [Contents.Restore]. A backup is one file with everything
+// that lapse keeps in JetStream. Redis is not in it, because lapse builds that from the log; nor are
 // the members and their leases.
 //
-//	file.go      the format of the file: a header, streams and an end mark, each with its hash, so
-//	             that an error says where a file is damaged
+//	file.go      the format of the file: a tar archive whose entries have hashes, so that an error says
+//	             where a file is damaged
 //	server.go    the requests to JetStream. nats-server sends a stream as an archive, and makes a
 //	archive.go   stream of one: with the same sequences and stamps, but a new time of creation
 //	take.go      takes a backup while lapse runs
 //	scan.go      verifies a file, and finds out where each log is to end
-//	cut.go       cuts a stream at an earlier end of its log
+//	until.go     rewrites a stream so that it has what its log has caused up to its end
+//	checkpoint.go what a backup needs of checkpoints and of the records of snapshots
 //	restore.go   restores a file into empty servers
 //
 // # A backup is the state at the end of its logs

@@ -72,7 +72,8 @@ func (f *faults) fail(after int) (hit func() bool) {
 func (f *faults) connect(t *testing.T, url string) *nats.Conn {
 	t.Helper()
 	closed := make(chan struct{})
-	nc, err := nats.Connect(url, natstest.Patient, nats.SetCustomDialer(f), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
+	nc, err := nats.Connect(url, natstest.Patient, nats.SetCustomDialer(f),
+		nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,11 +96,13 @@ func server(t *testing.T, shards int) (url string, js jetstream.JetStream) {
 	}
 	t.Cleanup(nc.Close)
 	js = natstest.JetStream(t, nc)
-	metadata := map[string]string{wire.FormatKey: wire.FormatText, wire.ShardsKey: fmt.Sprint(shards), "_nats.x": "the server's"}
+	metadata := map[string]string{wire.FormatKey: wire.FormatText, wire.ShardsKey: fmt.Sprint(shards),
+		"_nats.x": "the server's"}
 	create := func(name string, subjects ...string) {
-		natstest.CreateStream(t, js, jetstream.StreamConfig{Name: name, Subjects: subjects, Metadata: metadata, MaxAge: time.Hour, AllowDirect: true})
+		natstest.CreateStream(t, js, jetstream.StreamConfig{Name: name, Subjects: subjects, Metadata: metadata,
+			MaxAge: time.Hour, AllowDirect: true})
 	}
-	n := names{"lapse", shards}
+	n := Header{Prefix: "lapse", Shards: shards}
 	for i, name := range n.logs() {
 		create(name, fmt.Sprintf("lapse.write%d.>", i))
 	}
@@ -114,9 +117,9 @@ func server(t *testing.T, shards int) (url string, js jetstream.JetStream) {
 			t.Fatal(err)
 		}
 	}
-	create(n.events(), "lapse.expired.>")
-	create(n.checkpoints(), "$KV.LAPSE_CHECKPOINTS.>")
-	create(n.snapshots(), "$O.LAPSE_SNAPSHOTS.>")
+	create(n.Prefix.EventsStream(), "lapse.expired.>")
+	create(n.Prefix.CheckpointStream(), "$KV.LAPSE_CHECKPOINTS.>")
+	create(n.Prefix.SnapshotStream(), "$O.LAPSE_SNAPSHOTS.>")
 	publish := func(subject, body string) {
 		if _, err := js.Publish(t.Context(), subject, []byte(body)); err != nil {
 			t.Fatal(err)
@@ -132,10 +135,12 @@ func server(t *testing.T, shards int) (url string, js jetstream.JetStream) {
 		publish(fmt.Sprintf("$KV.LAPSE_CHECKPOINTS.shard.%d", p), `{"format":3,"seq":9,"watermark":1}`)
 		publish(fmt.Sprintf("$KV.LAPSE_CHECKPOINTS.snapshot.%d", p), `{"format":3,"generations":[]}`)
 	}
-	if _, err := js.CreateConsumer(t.Context(), n.events(), jetstream.ConsumerConfig{Durable: "named"}); err != nil {
+	if _, err := js.CreateConsumer(t.Context(), n.Prefix.EventsStream(),
+		jetstream.ConsumerConfig{Durable: "named"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.CreateConsumer(t.Context(), n.events(), jetstream.ConsumerConfig{InactiveThreshold: time.Hour}); err != nil {
+	if _, err := js.CreateConsumer(t.Context(), n.Prefix.EventsStream(),
+		jetstream.ConsumerConfig{InactiveThreshold: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	return url, js
@@ -143,8 +148,8 @@ func server(t *testing.T, shards int) (url string, js jetstream.JetStream) {
 
 func nobody(context.Context) (bool, error) { return false, nil }
 
-// TestG7_EachRefusalEndsABackup lets JetStream refuse each request once, one after the other: a backup fails with what the
-// server says, or is whole. A restore removes what it has made, or is completed by the same command.
+// TestG7_EachRefusalEndsABackup lets JetStream refuse each request once, one after the other: a backup fails with what
+// the server says, or is whole. A restore removes what it has made, or is completed by the same command.
 //
 // It fails if an answer is not looked at.
 func TestG7_EachRefusalEndsABackup(t *testing.T) {
@@ -248,8 +253,8 @@ func compare(t *testing.T, url string, restored jetstream.JetStream, shards int)
 	}
 	defer nc.Close()
 	js := natstest.JetStream(t, nc)
-	n := names{"lapse", shards}
-	for _, name := range n.all() {
+	n := Header{Prefix: "lapse", Shards: shards}
+	for _, name := range n.streams() {
 		var configs []jetstream.StreamConfig
 		for _, at := range []jetstream.JetStream{js, restored} {
 			stream, err := at.Stream(t.Context(), name)
@@ -263,7 +268,7 @@ func compare(t *testing.T, url string, restored jetstream.JetStream, shards int)
 			}
 			configs = append(configs, c)
 			want := 0
-			if name == n.events() {
+			if name == n.Prefix.EventsStream() {
 				want = 1
 				if at == js {
 					want = 2
@@ -290,7 +295,7 @@ func compare(t *testing.T, url string, restored jetstream.JetStream, shards int)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if name == n.checkpoints() {
+			if name == n.Prefix.CheckpointStream() {
 				a.Data, b.Data = nil, nil
 			}
 			if diff := cmp.Diff(a, b); diff != "" {

@@ -1,38 +1,37 @@
 package backup
 
 import (
+	"archive/tar"
 	"bufio"
-	"bytes"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
 	"io"
-	"strings"
+	"path"
 	"sync/atomic"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// ErrDamaged: the file is not what lapse backup wrote.
+// errDamaged is the error of a file that is not what lapse backup wrote.
 var errDamaged = errors.New("the backup is damaged")
 
-// The file begins with its format. Frames follow: a kind, the length, and the content. The frames
-// of a part are its beginning, its chunks, and its end, which has the hash of the others.
+// A backup is a tar archive with the header, for each stream its configuration and then chunks of what NATS has sent of
+// it, and the end mark. Each entry has the hash of its content in its tar header, so that an error says where a file is
+// damaged. The hash of all bytes follows the archive.
 const (
-	magic = "lapse-backup "
-
-	kindHeader = 'h' // of the file: a part without chunks
-	kindStream = 's' // begins the part of a stream
-	kindChunk  = 'c'
-	kindHash   = 'e' // ends a part
-	kindEnd    = 'z' // begins the end mark, whose hash is that of the whole file
-
-	largestFrame = 4 << 20
+	headerEntry = "lapse-backup.json"
+	configEntry = "/stream.json" // behind the name of the stream
+	chunkEntry  = "/archive"     // likewise
+	endEntry    = "end.json"
+	hashRecord  = "LAPSE.sha256" // of a tar header
+	chunkBytes  = 1 << 20
 )
 
 // Header is the beginning of a backup.
@@ -43,24 +42,32 @@ type Header struct {
 	Taken  time.Time   `json:"taken"` // when it was begun, by the clock of NATS
 }
 
-// Stream is the beginning of the part of a stream. Its chunks are an archive.
+// streams are the names of all streams that the backup may have, in the order in which a restore completes them.
+func (h Header) streams() []string {
+	return append([]string{h.Prefix.CheckpointStream()}, h.Prefix.MirrorStreams(h.Shards)...)
+}
+
+// logs are the names of the logs.
+func (h Header) logs() []string { return h.Prefix.LogStreams(h.Shards) }
+
+// root is the name of the root.
+func (h Header) root() string { return h.Prefix.RootStream(h.Shards) }
+
+// storedHeader is the header as the file has it.
+type storedHeader struct {
+	Format int `json:"format"`
+	Header
+}
+
+// stream is the beginning of a stream in the file.
 type stream struct {
-	Name   string          `json:"name"`
-	Config json.RawMessage `json:"config"`
+	Name   string                 `json:"name"`
+	Config jetstream.StreamConfig `json:"config"`
 	// Identity is the wire.Identity of a log and of the stream of configurations.
 	Identity int64 `json:"identity,omitempty"`
 }
 
-// region is what the log has to do with the logs of other regions.
-func (s stream) region() (wire.Region, error) {
-	var c config
-	if err := json.Unmarshal(s.Config, &c); err != nil {
-		return wire.Region{}, err
-	}
-	return wire.ParseRegion(c.Metadata)
-}
-
-// End is the end mark.
+// end is the end mark.
 type end struct {
 	SHA256 string `json:"-"` // of the whole file
 	// Last is the last sequence of each log, and of the stream of events, when the backup was
@@ -71,277 +78,220 @@ type end struct {
 	Configured []string `json:"configured,omitempty"`
 }
 
-// Writer writes a backup.
+// sums counts and hashes the bytes of a file.
+type sums struct {
+	hash.Hash
+	n atomic.Int64
+}
+
+func (s *sums) Write(b []byte) (int, error) {
+	s.n.Add(int64(len(b)))
+	return s.Hash.Write(b)
+}
+
+// hex is the hash of the bytes so far.
+func (s *sums) hex() string { return hex.EncodeToString(s.Sum(nil)) }
+
+// hashOf is the hash of some bytes.
+func hashOf(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// writer writes a backup.
 type writer struct {
-	w         *bufio.Writer
-	all, part hash.Hash
-	written   int64
-	err       error
+	out *bufio.Writer
+	all sums
+	tar *tar.Writer
 }
 
 // newWriter begins a backup.
 func newWriter(out io.Writer, h Header) (*writer, error) {
-	w := &writer{w: bufio.NewWriterSize(out, 256<<10), all: sha256.New(), part: sha256.New()}
-	w.write([]byte(magic + wire.FormatText + "\n"))
-	w.json(kindHeader, h)
-	w.hash()
-	return w, w.err
+	w := &writer{out: bufio.NewWriterSize(out, 256<<10), all: sums{Hash: sha256.New()}}
+	w.tar = tar.NewWriter(io.MultiWriter(w.out, &w.all))
+	return w, w.json(headerEntry, storedHeader{wire.Format, h})
 }
 
-func (w *writer) write(b []byte) {
-	if w.err != nil {
-		return
+// entry writes an entry.
+func (w *writer) entry(name string, content []byte) error {
+	err := w.tar.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(content)),
+		PAXRecords: map[string]string{hashRecord: hashOf(content)}})
+	if err == nil {
+		_, err = w.tar.Write(content)
 	}
-	w.all.Write(b)
-	w.part.Write(b)
-	w.written += int64(len(b))
-	_, w.err = w.w.Write(b)
+	return err
 }
 
-func (w *writer) frame(kind byte, content []byte) {
-	w.write(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(content))))
-	w.write(content)
-}
-
-func (w *writer) json(kind byte, v any) {
+// json writes an entry with a value.
+func (w *writer) json(name string, v any) error {
 	b, err := json.Marshal(v)
-	if err == nil && len(b) > largestFrame {
-		err = fmt.Errorf("%d bytes are too many for the beginning of a part", len(b))
+	if err != nil {
+		return err
 	}
-	if err != nil && w.err == nil {
-		w.err = err
-	}
-	w.frame(kind, b)
+	return w.entry(name, b)
 }
 
-// hash ends a part.
-func (w *writer) hash() {
-	w.frame(kindHash, w.part.Sum(nil))
-	w.part.Reset()
+// chunks writes the chunks of a stream.
+type chunks struct {
+	*writer
+	stream string
 }
 
-// Written is how many bytes were written.
-func (w *writer) Written() int64 { return w.written }
-
-// Write writes a chunk of the stream.
-func (w *writer) Write(b []byte) (int, error) {
-	for chunk := b; len(chunk) > 0; chunk = chunk[min(len(chunk), largestFrame):] {
-		w.frame(kindChunk, chunk[:min(len(chunk), largestFrame)])
-	}
-	return len(b), w.err
-}
+func (c chunks) Write(b []byte) (int, error) { return len(b), c.entry(c.stream+chunkEntry, b) }
 
 // Stream writes a stream, whose archive content writes.
 func (w *writer) Stream(s stream, content func(io.Writer) error) error {
-	w.json(kindStream, s)
-	if err := content(w); err != nil {
+	if err := w.json(s.Name+configEntry, s); err != nil {
 		return err
 	}
-	w.hash()
-	return w.err
-}
-
-// End writes the end mark.
-func (w *writer) End(e end) error {
-	w.json(kindEnd, e)
-	w.frame(kindHash, w.all.Sum(nil))
-	if w.err != nil {
-		return w.err
+	out := bufio.NewWriterSize(chunks{w, s.Name}, chunkBytes)
+	if err := content(out); err != nil {
+		return err
 	}
-	return w.w.Flush()
+	return out.Flush()
 }
 
-// Reader reads a backup, and finds out whether it is damaged.
+// End writes the end mark, and the hash of all that was written.
+func (w *writer) End(e end) error {
+	if err := w.json(endEntry, e); err != nil {
+		return err
+	}
+	if err := w.tar.Close(); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(w.out, w.all.hex()); err != nil {
+		return err
+	}
+	return w.out.Flush()
+}
+
+// reader reads a backup, and finds out whether it is damaged. It has always read the entry that follows.
 type reader struct {
-	r         *bufio.Reader
-	all, part hash.Hash
-	read      atomic.Int64
-	in        string // the part that is being read
-	header    Header
-	end       end
-	chunk     []byte // the unread rest of the present chunk
-	open      bool   // a stream is being read
+	in      io.Reader
+	all     sums // Any goroutine may read the number of bytes.
+	tar     *tar.Reader
+	header  Header
+	end     end    // once Next has returned io.EOF
+	stream  string // that is being read
+	chunk   []byte // of the stream: what was not read yet
+	name    string // of the entry that follows
+	content []byte // of that entry
 }
 
 // newReader reads the beginning of a backup.
 func newReader(in io.Reader) (*reader, error) {
-	r := &reader{r: bufio.NewReaderSize(in, 256<<10), all: sha256.New(), part: sha256.New(), in: "its header"}
-	line, err := r.r.ReadSlice('\n')
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, bufio.ErrBufferFull) {
-		return nil, err
-	}
-	format, ok := strings.CutPrefix(string(line), magic)
-	format, whole := strings.CutSuffix(format, "\n")
-	if !ok || !whole {
+	r := &reader{in: bufio.NewReaderSize(in, 256<<10), all: sums{Hash: sha256.New()}}
+	r.tar = tar.NewReader(io.TeeReader(r.in, &r.all))
+	err := r.entry()
+	if r.name != headerEntry && (err == nil || errors.Is(err, errDamaged)) {
 		return nil, errors.New("this is not a backup of lapse: use a file that lapse backup has written")
 	}
-	if err := wire.CheckFormat("this backup", format); err != nil {
-		return nil, err
-	}
-	r.note(line)
-	kind, content, err := r.frame()
-	if err == nil && kind != kindHeader {
-		err = r.damaged("it has no header")
+	var h storedHeader
+	if err == nil {
+		err = wire.CheckStored("this backup", r.content)
 	}
 	if err == nil {
-		err = r.unmarshal(content, &r.header)
-	}
-	if err == nil {
-		err = r.ended()
+		err = r.unmarshal(&h)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if _, err := wire.ParsePrefix(string(r.header.Prefix)); err != nil || r.header.Shards < 1 || r.header.Shards > wire.MaxShards {
+	r.header = h.Header
+	if _, err := wire.ParsePrefix(string(h.Prefix)); err != nil || h.Shards < 1 || h.Shards > wire.MaxShards {
 		return nil, r.damaged("its header is not valid")
 	}
-	return r, nil
+	return r, r.entry()
 }
 
-// Header is the beginning of the backup.
-func (r *reader) Header() Header { return r.header }
-
-// End is the end mark, once Next has returned io.EOF.
-func (r *reader) End() end { return r.end }
-
-// Position is how many bytes were read. Any goroutine may ask.
-func (r *reader) Position() int64 { return r.read.Load() }
-
-func (r *reader) damaged(format string, args ...any) error {
-	return fmt.Errorf("%w in %s, before byte %d: %s", errDamaged, r.in, r.read.Load(), fmt.Sprintf(format, args...))
+// damaged is an errDamaged with the place and the reason.
+func (r *reader) damaged(why string) error {
+	part := "stream " + wire.Quote(path.Dir(r.name))
+	switch r.name {
+	case headerEntry:
+		part = "its header"
+	case endEntry:
+		part = "its end mark"
+	}
+	return fmt.Errorf("%w in %s, before byte %d: %s", errDamaged, part, r.all.n.Load(), why)
 }
 
-func (r *reader) note(b []byte) {
-	r.all.Write(b)
-	r.part.Write(b)
-	r.read.Add(int64(len(b)))
-}
-
-// frame reads a frame. The hashes have it, unless it is a hash itself.
-func (r *reader) frame() (kind byte, content []byte, err error) {
-	head := make([]byte, 5)
-	if err := r.full(head); err != nil {
-		return 0, nil, err
-	}
-	n := binary.BigEndian.Uint32(head[1:])
-	if n > largestFrame || !bytes.ContainsRune([]byte{kindHeader, kindStream, kindChunk, kindHash, kindEnd}, rune(head[0])) {
-		return 0, nil, r.damaged("there is no valid frame")
-	}
-	content = make([]byte, n)
-	if err := r.full(content); err != nil {
-		return 0, nil, err
-	}
-	if head[0] != kindHash {
-		r.note(head)
-		r.note(content)
-	}
-	return head[0], content, nil
-}
-
-func (r *reader) full(b []byte) error {
-	n, err := io.ReadFull(r.r, b)
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		r.read.Add(int64(n))
-		return r.damaged("the file ends here, without its end mark")
-	}
-	return err
-}
-
-func (r *reader) unmarshal(content []byte, v any) error {
-	if err := json.Unmarshal(content, v); err != nil {
-		return r.damaged("%v", err)
-	}
-	return nil
-}
-
-// ended reads the end of a part.
-func (r *reader) ended() error {
-	kind, content, err := r.frame()
-	if err == nil && kind != kindHash {
-		err = r.damaged("a part has no end")
-	}
+// entry reads and verifies the entry that follows.
+func (r *reader) entry() error {
+	h, err := r.tar.Next()
 	if err == nil {
-		err = r.compare(content)
+		r.name = h.Name
+		r.content, err = io.ReadAll(r.tar)
 	}
-	return err
-}
-
-// compare compares the hash at the end of a part.
-func (r *reader) compare(want []byte) error {
-	if !bytes.Equal(r.part.Sum(nil), want) {
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return r.damaged("the file ends here, without its end mark")
+	case errors.Is(err, tar.ErrHeader):
+		return r.damaged("there is no valid entry")
+	case err == nil && h.PAXRecords[hashRecord] != hashOf(r.content):
 		return r.damaged("its hash is another one")
 	}
-	r.note(binary.BigEndian.AppendUint32([]byte{kindHash}, uint32(len(want))))
-	r.note(want)
-	r.part.Reset()
+	return err
+}
+
+// unmarshal decodes the content of an entry.
+func (r *reader) unmarshal(v any) error {
+	if err := json.Unmarshal(r.content, v); err != nil {
+		return r.damaged(err.Error())
+	}
 	return nil
 }
 
 // Next is the next stream; io.EOF after the end mark. What is left of the stream before is read
 // and verified.
 func (r *reader) Next() (s stream, err error) {
-	if r.open {
-		if _, err := io.Copy(io.Discard, r); err != nil {
-			return s, err
-		}
-	}
-	r.in = "its end mark"
-	kind, content, err := r.frame()
-	switch {
-	case err != nil:
-		return s, err
-	case kind == kindEnd:
-		return s, r.last(content)
-	case kind != kindStream:
-		return s, r.damaged("there is no valid frame")
-	}
-	if err := r.unmarshal(content, &s); err != nil {
+	if _, err := io.Copy(io.Discard, r); err != nil {
 		return s, err
 	}
-	r.in, r.open = "stream "+wire.Quote(s.Name), true
-	return s, nil
+	if r.name == endEntry {
+		return s, r.last()
+	}
+	if err := r.unmarshal(&s); err != nil {
+		return s, err
+	}
+	if r.stream = s.Name; r.name != s.Name+configEntry {
+		return s, r.damaged("there is no valid entry")
+	}
+	return s, r.entry()
 }
 
-// last reads the end mark.
-func (r *reader) last(content []byte) error {
-	if err := r.unmarshal(content, &r.end); err != nil {
+// last reads the end mark and the hash of all bytes. It returns io.EOF if the backup is whole, and nothing follows.
+func (r *reader) last() error {
+	if err := r.unmarshal(&r.end); err != nil {
 		return err
 	}
-	kind, hash, err := r.frame()
-	if err != nil {
-		return err
-	}
-	if kind != kindHash || !bytes.Equal(hash, r.all.Sum(nil)) {
-		return r.damaged("the hash of the whole file is another one")
-	}
-	r.end.SHA256 = hex.EncodeToString(hash)
-	if _, err := r.r.ReadByte(); err == nil {
+	switch _, err := r.tar.Next(); {
+	case err == nil, errors.Is(err, tar.ErrHeader):
 		return r.damaged("something follows it")
-	} else if !errors.Is(err, io.EOF) {
+	case !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
 		return err
+	}
+	r.end.SHA256 = r.all.hex()
+	rest, err := io.ReadAll(io.LimitReader(r.in, 2*sha256.Size+1))
+	switch {
+	case err != nil:
+		return err
+	case len(rest) < 2*sha256.Size:
+		return r.damaged("the file ends here, without the hash of all of it")
+	case string(rest) != r.end.SHA256:
+		return r.damaged("the hash of the whole file is another one")
 	}
 	return io.EOF
 }
 
-// Read reads the archive of the stream that Next has returned; io.EOF once it is verified.
+// Read reads the archive of the stream that Next has returned; io.EOF at its end.
 func (r *reader) Read(b []byte) (int, error) {
 	for len(r.chunk) == 0 {
-		if !r.open {
+		if r.name != r.stream+chunkEntry {
 			return 0, io.EOF
 		}
-		kind, content, err := r.frame()
-		switch {
-		case err != nil:
+		r.chunk = r.content
+		if err := r.entry(); err != nil {
 			return 0, err
-		case kind == kindChunk:
-			r.chunk = content
-		case kind == kindHash:
-			if err := r.compare(content); err != nil {
-				return 0, err
-			}
-			r.open = false
-		default:
-			return 0, r.damaged("a part has no end")
 		}
 	}
 	n := copy(b, r.chunk)

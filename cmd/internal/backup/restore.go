@@ -3,7 +3,6 @@ package backup
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -35,16 +35,21 @@ type Target struct {
 // restorer restores a backup.
 type restorer struct {
 	Target
+	js       jetstream.JetStream
 	contents *Contents
-	id       string                     // of the restore: the file, and until where
-	made     []string                   // streams
-	last     map[string]json.RawMessage // the configuration of each stream when it is complete
+	id       string                            // of the restore: the file, and until where
+	made     []string                          // streams
+	last     map[string]jetstream.StreamConfig // the configuration of each stream when it is complete
 }
 
 // Restore makes the streams of a backup that was scanned. It reads the backup a second time. If ctx
 // ends it, and nothing is left of it, the error is that of ctx.
 func (c *Contents) Restore(ctx context.Context, t Target, in io.Reader, until Until) error {
-	r := &restorer{Target: t, contents: c, id: c.id(until), last: make(map[string]json.RawMessage)}
+	js, err := connect(t.NATS)
+	if err != nil {
+		return err
+	}
+	r := &restorer{Target: t, js: js, contents: c, id: c.id(until), last: make(map[string]jetstream.StreamConfig)}
 	if t.Paused {
 		if err := c.pause(); err != nil {
 			return err
@@ -99,23 +104,21 @@ func (r *restorer) prepare(ctx context.Context) (begun bool, err error) {
 		return false, fmt.Errorf("a process of lapse serves the prefix %q there: stop it first. Nothing is changed", p)
 	}
 	var marked, complete []string
-	others := []string{p.LogStream(), p.ConfigStream(), p.Log(0, 2).Stream()} // of another number of shards
-	others = slices.DeleteFunc(others, func(name string) bool { return slices.Contains(r.contents.names.all(), name) })
-	for _, name := range append(r.contents.names.all(), others...) {
-		i, err := streamInfo(ctx, r.NATS, name)
-		if i == nil && err == nil {
-			continue
+	names := r.contents.streams()
+	for _, name := range []string{p.LogStream(), p.ConfigStream(), p.Log(0, 2).Stream()} { // of another number of shards
+		if !slices.Contains(names, name) {
+			names = append(names, name)
 		}
-		if err != nil {
-			return false, err
-		}
-		c, err := i.Parse()
+	}
+	for _, name := range names {
+		i, err := streamInfo(ctx, r.js, name)
 		switch {
 		case err != nil:
 			return false, err
-		case c.Metadata[wire.FormatKey] == wire.Restoring:
+		case i == nil:
+		case i.Config.Metadata[wire.FormatKey] == wire.Restoring:
 			marked = append(marked, name)
-		case c.Metadata[backupKey] == r.id:
+		case i.Config.Metadata[backupKey] == r.id:
 			complete = append(complete, name)
 		default:
 			return false, exists(name)
@@ -135,6 +138,7 @@ func (r *restorer) prepare(ctx context.Context) (begun bool, err error) {
 	return false, nil
 }
 
+// exists is the refusal of a stream that is there.
 func exists(stream string) error {
 	return fmt.Errorf("stream %s exists: restore into servers without it. Nothing is changed", stream)
 }
@@ -157,10 +161,7 @@ func (r *restorer) transfer(ctx context.Context, in io.Reader, uploads bool) err
 		if s == nil {
 			return errChanged
 		}
-		first, last, err := r.contents.configured(s, part.Config, r.Replicas, r.id)
-		if err != nil {
-			return err
-		}
+		first, last := r.contents.configured(s, part.Config, r.Replicas, r.id)
 		r.last[s.Name] = last
 		if !uploads {
 			continue
@@ -170,16 +171,17 @@ func (r *restorer) transfer(ctx context.Context, in io.Reader, uploads bool) err
 			return fmt.Errorf("restore stream %s: %w", s.Name, err)
 		}
 	}
-	if from.End().SHA256 != r.contents.end.SHA256 {
+	if from.end.SHA256 != r.contents.end.SHA256 {
 		return errChanged
 	}
 	return nil
 }
 
+// errChanged is the error of a file that is not the one that was scanned.
 var errChanged = errors.New("the backup was changed while it was read")
 
 // upload makes one stream.
-func (r *restorer) upload(ctx context.Context, s *streamContents, config json.RawMessage, from *reader) error {
+func (r *restorer) upload(ctx context.Context, s *streamContents, config jetstream.StreamConfig, from *reader) error {
 	read, write := io.Pipe()
 	rewritten := make(chan error, 1)
 	go func() {
@@ -187,8 +189,10 @@ func (r *restorer) upload(ctx context.Context, s *streamContents, config json.Ra
 		_ = write.CloseWithError(err) // nil is the end
 		rewritten <- err
 	}()
-	shown := io.TeeReader(read, restoring{r, s.Name, from})
-	made, err := upload(ctx, r.NATS, s.Name, config, shown)
+	shown := io.TeeReader(read, told(func() {
+		r.Progress(fmt.Sprintf("restoring %s bytes=%d", s.Name, from.all.n.Load()))
+	}))
+	made, err := upload(ctx, r.NATS, config, shown)
 	_ = read.CloseWithError(cmp.Or(err, io.ErrClosedPipe))
 	if failed := <-rewritten; err == nil {
 		err = failed
@@ -196,32 +200,20 @@ func (r *restorer) upload(ctx context.Context, s *streamContents, config json.Ra
 	if err != nil {
 		return err
 	}
-	if want := r.contents.next(s) - 1; made.State.LastSeq != want {
-		return fmt.Errorf("it ends at sequence %d, and should end at %d", made.State.LastSeq, want)
+	if want := r.contents.next(s) - 1; made.LastSeq != want {
+		return fmt.Errorf("it ends at sequence %d, and should end at %d", made.LastSeq, want)
 	}
 	return nil
 }
 
-// restoring is written to with what the server gets.
-type restoring struct {
-	r    *restorer
-	name string
-	from *reader
-}
-
-func (p restoring) Write(b []byte) (int, error) {
-	p.r.Progress(fmt.Sprintf("restoring %s bytes=%d", p.name, p.from.Position()))
-	return len(b), nil
-}
-
 // complete takes the marks from the streams, the root's last.
 func (r *restorer) complete(ctx context.Context) error {
-	for _, name := range r.contents.names.all() {
+	for _, name := range r.contents.streams() {
 		config, ok := r.last[name]
 		if !ok {
 			continue
 		}
-		if err := update(ctx, r.NATS, name, config); err != nil {
+		if _, err := r.js.UpdateStream(ctx, config); err != nil {
 			return fmt.Errorf("complete stream %s: %w: run the same command again", name, err)
 		}
 	}
@@ -231,15 +223,11 @@ func (r *restorer) complete(ctx context.Context) error {
 // removeMarked removes a stream, if it is still marked: another restore may have completed it, and
 // clients may have written to it.
 func (r *restorer) removeMarked(ctx context.Context, name string) error {
-	i, err := streamInfo(ctx, r.NATS, name)
-	if i == nil || err != nil {
+	i, err := streamInfo(ctx, r.js, name)
+	if i == nil || err != nil || i.Config.Metadata[wire.FormatKey] != wire.Restoring {
 		return err
 	}
-	c, err := i.Parse()
-	if err != nil || c.Metadata[wire.FormatKey] != wire.Restoring {
-		return err
-	}
-	return remove(ctx, r.NATS, name)
+	return r.js.DeleteStream(ctx, name)
 }
 
 // removeAll removes what a restore that failed has made.
@@ -248,7 +236,8 @@ func (r *restorer) removeAll() error {
 	defer cancel()
 	for _, name := range r.made {
 		if err := r.removeMarked(ctx, name); err != nil {
-			return fmt.Errorf("stream %s could not be removed: %w: lapse does not start with it; the same command removes it", name, err)
+			return fmt.Errorf("stream %s could not be removed: %w: lapse does not start with it; the same command removes it",
+				name, err)
 		}
 	}
 	return nil

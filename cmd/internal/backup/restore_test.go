@@ -21,7 +21,8 @@ import (
 // written runs lapse, and writes a document.
 func written(t *testing.T, client *harness.Client, id string) {
 	t.Helper()
-	p := harness.StartProcessor(t, client.NC.ConnectedUrl(), harness.StartRedis(t, harness.RedisOptions{}).Address(), processor.Options{})
+	p := harness.StartProcessor(t, client.NC.ConnectedUrl(), harness.StartRedis(t, harness.RedisOptions{}).Address(),
+		processor.Options{})
 	client.Want(201, wire.Upsert, "c", id, `{}`)
 	if err := p.Stop(); err != nil {
 		t.Fatal(err)
@@ -38,7 +39,8 @@ func TestG7_ARestoreThatStoodStill(t *testing.T) {
 	first := harness.NewClient(t, natstest.Start(t, natstest.Options{}), "")
 	written(t, first, "x")
 	var file bytes.Buffer
-	if _, err := Take(t.Context(), Source{NATS: first.NC, Prefix: wire.DefaultPrefix, Applying: nobody}, &file); err != nil {
+	if _, err := Take(t.Context(), Source{NATS: first.NC, Prefix: wire.DefaultPrefix, Applying: nobody},
+		&file); err != nil {
 		t.Fatal(err)
 	}
 	second := harness.NewClient(t, natstest.Start(t, natstest.Options{}), "")
@@ -47,7 +49,8 @@ func TestG7_ARestoreThatStoodStill(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return c.Restore(t.Context(), Target{NATS: nc, Applying: nobody, Progress: stands}, bytes.NewReader(file.Bytes()), Until{})
+		return c.Restore(t.Context(), Target{NATS: nc, Applying: nobody, Progress: stands}, bytes.NewReader(file.Bytes()),
+			Until{})
 	}
 	stood := false
 	err := restore(second.NC, func(string) {
@@ -83,7 +86,8 @@ func TestG3_ARestoredTailIsShort(t *testing.T) {
 	const rejected, expired = 5000, 10
 	first.Configure("c", `{"defaultTtl":-1}`)
 	for i := range rejected {
-		if _, err := first.JS.PublishAsync(wire.DefaultPrefix.Write("frob", "c", fmt.Sprint(i)), nil, jetstream.WithStallWait(harness.Limit)); err != nil {
+		if _, err := first.JS.PublishAsync(wire.DefaultPrefix.Write("frob", "c", fmt.Sprint(i)), nil,
+			jetstream.WithStallWait(harness.Limit)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -107,7 +111,7 @@ func TestG3_ARestoredTailIsShort(t *testing.T) {
 			if _, err := first.JS.Publish(ctx, wire.DefaultPrefix.Log(0, 1).Tick(), nil); err != nil {
 				return err
 			}
-			m, err := lastOf(ctx, first.NC, "KV_LAPSE_CHECKPOINTS", "$KV.LAPSE_CHECKPOINTS.shard.0")
+			m, err := bucketValue(ctx, first.NC, Header{Prefix: wire.DefaultPrefix, Shards: 1}, checkpointKey(0))
 			if err != nil {
 				return err
 			}
@@ -118,7 +122,8 @@ func TestG3_ARestoredTailIsShort(t *testing.T) {
 		})
 	}
 	applies := func(context.Context) (bool, error) { return true, nil }
-	if _, err := Take(t.Context(), Source{NATS: first.NC, Prefix: wire.DefaultPrefix, Applying: applies, Progress: wait}, &file); err != nil {
+	if _, err := Take(t.Context(), Source{NATS: first.NC, Prefix: wire.DefaultPrefix, Applying: applies, Progress: wait},
+		&file); err != nil {
 		t.Fatal(err)
 	}
 	c, err := Scan(bytes.NewReader(file.Bytes()), Until{})
@@ -130,7 +135,8 @@ func TestG3_ARestoredTailIsShort(t *testing.T) {
 	}
 	second := harness.NewClient(t, natstest.Start(t, natstest.Options{}), "")
 	nobody := func(context.Context) (bool, error) { return false, nil }
-	if err := c.Restore(t.Context(), Target{NATS: second.NC, Applying: nobody}, bytes.NewReader(file.Bytes()), Until{}); err != nil {
+	if err := c.Restore(t.Context(), Target{NATS: second.NC, Applying: nobody}, bytes.NewReader(file.Bytes()),
+		Until{}); err != nil {
 		t.Fatal(err)
 	}
 	var reads sync.Map
@@ -145,7 +151,8 @@ func TestG3_ARestoredTailIsShort(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	restored := harness.StartProcessor(t, second.NC.ConnectedUrl(), harness.StartRedis(t, harness.RedisOptions{}).Address(), processor.Options{})
+	restored := harness.StartProcessor(t, second.NC.ConnectedUrl(),
+		harness.StartRedis(t, harness.RedisOptions{}).Address(), processor.Options{})
 	more := second.Want(201, wire.Upsert, "c", "more", `{"ttl":1}`)
 	second.ExpiryOf("c", "more", more.Etag, harness.Limit)
 	if err := restored.Stop(); err != nil {

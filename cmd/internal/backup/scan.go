@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -38,11 +37,11 @@ type Contents struct {
 
 	paused  bool     // all collections are to be paused
 	unclear []string // collections whose last configuration some logs have, and others lack
-	names   names
 	end     end
 	bucket  map[string]*message
 	latest  map[string]uint64 // by collection: its last configuration
-	changed map[string]bool   // collections that were configured after the end of a log: whether perhaps in its last instant
+	// collections that were configured after the end of a log: whether perhaps in its last instant
+	changed map[string]bool
 }
 
 // streamContents is what a backup has of a stream.
@@ -52,7 +51,7 @@ type streamContents struct {
 	First    uint64 `json:"firstSeq"`
 	Last     uint64 `json:"lastSeq"`
 
-	earliest generation // of a log: where its shard can begin; the origin, if it needs no snapshot
+	earliest wire.Generation // of a log: where its shard can begin; the origin, if it needs no snapshot
 	state    state
 	identity int64
 	copied   uint64 // of a log: the last configuration that it has, or had before it was truncated
@@ -66,6 +65,12 @@ type streamContents struct {
 	passed  bool
 }
 
+// count counts a message.
+func (s *streamContents) count(m *message) {
+	s.Messages++
+	s.First, s.Last = cmp.Or(s.First, m.Seq), m.Seq
+}
+
 // Scan reads a backup to its end. It returns an error unless all of it is there and undamaged, and
 // finds out where each stream is to end.
 func Scan(in io.Reader, until Until) (*Contents, error) {
@@ -73,8 +78,8 @@ func Scan(in io.Reader, until Until) (*Contents, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Contents{Header: r.Header(), names: names{r.Header().Prefix, r.Header().Shards}, bucket: make(map[string]*message),
-		latest: make(map[string]uint64), changed: make(map[string]bool)}
+	c := &Contents{Header: r.header, bucket: make(map[string]*message), latest: make(map[string]uint64),
+		changed: make(map[string]bool)}
 	for {
 		part, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -91,11 +96,11 @@ func Scan(in io.Reader, until Until) (*Contents, error) {
 			return nil, fmt.Errorf("stream %s in the backup: %w", part.Name, err)
 		}
 	}
-	c.end = r.End()
+	c.end = r.end
 	for _, collection := range c.end.Configured {
 		c.changed[collection] = true
 	}
-	for _, name := range append(c.names.logs(), c.names.root(), c.names.events()) {
+	for _, name := range append(c.logs(), c.root(), c.Prefix.EventsStream()) {
 		if c.stream(name) == nil {
 			return nil, fmt.Errorf("%w: it has no stream %s", errDamaged, name)
 		}
@@ -113,27 +118,26 @@ func (c *Contents) stream(name string) *streamContents {
 }
 
 // isLog reports whether a stream is a log.
-func (c *Contents) isLog(name string) bool { return slices.Contains(c.names.logs(), name) }
+func (c *Contents) isLog(name string) bool { return slices.Contains(c.logs(), name) }
 
 // scan reads the archive of a stream.
 func (c *Contents) scan(part stream, r io.Reader, until Until) error {
-	if !slices.Contains(c.names.all(), part.Name) || c.stream(part.Name) != nil {
+	if !slices.Contains(c.streams(), part.Name) || c.stream(part.Name) != nil {
 		return errors.New("it does not belong there")
 	}
 	s := streamContents{Name: part.Name, identity: part.Identity}
-	shard := slices.Index(c.names.logs(), part.Name)
+	shard := slices.Index(c.logs(), part.Name)
 	if shard >= 0 {
-		region, err := part.region()
+		region, err := wire.ParseRegion(part.Config.Metadata)
 		if err != nil {
 			return err
 		}
 		s.outputs = events.NewSource(c.Prefix.Log(shard, c.Shards), millisecond(part.Identity)).Continues(region.Former)
 	}
-	cuts := shard >= 0 || part.Name == c.names.root()
+	cuts := shard >= 0 || part.Name == c.root()
 	greatest, over := int64(0), false
 	state, err := visitAll(r, func(m *message) {
-		s.Messages++
-		s.First, s.Last = cmp.Or(s.First, m.Seq), m.Seq
+		s.count(m)
 		greatest = max(greatest, m.Stamp)
 		if cuts && !over && until.ends(m, greatest) {
 			over, s.end = true, m.Seq-1
@@ -148,9 +152,9 @@ func (c *Contents) scan(part stream, r io.Reader, until Until) error {
 			s.seen = max(s.seen, source(c.Prefix.Log(shard, c.Shards), m))
 		}
 		switch {
-		case part.Name == c.names.checkpoints():
+		case part.Name == c.Prefix.CheckpointStream():
 			c.bucket[m.Subject] = m
-		case part.Name == c.names.events():
+		case part.Name == c.Prefix.EventsStream():
 			c.follow(m)
 		case cuts && !over:
 			s.logTime, s.stamp = greatest, store.Stamp{Seq: m.Seq, At: m.Stamp}
@@ -183,29 +187,32 @@ func source(log wire.Log, m *message) uint64 {
 // lapse to build Redis.
 func (c *Contents) check(until Until) error {
 	if until.Seq != 0 {
-		log := c.stream(c.names.root())
+		log := c.stream(c.root())
 		if c.Shards > 1 {
 			return fmt.Errorf("the backup has %d logs, each with sequences of its own: use an instant", c.Shards)
 		}
 		if until.Seq > log.state.LastSeq+1 {
-			return fmt.Errorf("the log in the backup ends at sequence %d, which is before %d: use a later backup", log.state.LastSeq, until.Seq)
+			return fmt.Errorf("the log in the backup ends at sequence %d, which is before %d: use a later backup",
+				log.state.LastSeq, until.Seq)
 		}
 	}
 	if !until.Time.IsZero() && until.Time.After(c.Taken) {
-		return fmt.Errorf("the backup was taken at %s, which is before %s: use a later backup", wire.Time(c.Taken.UnixMilli()), wire.Time(until.Time.UnixMilli()))
+		return fmt.Errorf("the backup was taken at %s, which is before %s: use a later backup",
+			wire.Time(c.Taken.UnixMilli()), wire.Time(until.Time.UnixMilli()))
 	}
 	for shard := range c.Shards {
 		if err := c.begins(shard); err != nil {
 			return err
 		}
 	}
-	for _, name := range c.names.logs() {
+	for _, name := range c.logs() {
 		if log := c.stream(name); log.end < log.earliest.Offset {
 			at := ""
 			if log.earliest.Taken != 0 {
 				at = fmt.Sprintf(" or the instant %s, when a snapshot was taken there", wire.Time(log.earliest.Taken))
 			}
-			return fmt.Errorf("this backup cannot be restored to so early: the earliest is sequence %d of %s%s: use an earlier backup", log.earliest.Offset+1, name, at)
+			return fmt.Errorf("this backup cannot be restored to so early: the earliest is sequence %d of %s%s: use an "+
+				"earlier backup", log.earliest.Offset+1, name, at)
 		}
 	}
 	if c.Shards > 1 {
@@ -219,11 +226,11 @@ func (c *Contents) check(until Until) error {
 func (c *Contents) compareConfigs() {
 	all, most := uint64(math.MaxUint64), uint64(0) // up to which configuration all logs have them, and one has
 	seen := all                                    // up to which it is known when all logs got them
-	for _, name := range c.names.logs() {
+	for _, name := range c.logs() {
 		log := c.stream(name)
 		all, most, seen = min(all, log.copied), max(most, log.copied), min(seen, max(log.seen, log.copied))
 	}
-	configs := c.stream(c.names.root())
+	configs := c.stream(c.root())
 	configs.end = min(max(configs.end, most), configs.state.LastSeq)
 	for collection, seq := range c.latest {
 		if seq > all {
@@ -236,41 +243,37 @@ func (c *Contents) compareConfigs() {
 }
 
 // log is the log of a shard.
-func (c *Contents) log(shard int) *streamContents { return c.stream(c.names.logs()[shard]) }
+func (c *Contents) log(shard int) *streamContents { return c.stream(c.logs()[shard]) }
 
 // begins finds out from where on a shard can be built. It returns an error if that is nowhere.
 func (c *Contents) begins(shard int) error {
 	log := c.log(shard)
-	checkpoint, err := parseCheckpoint(c.value("shard", shard))
+	checkpoint, err := parseCheckpoint(c.bucket[c.Prefix.CheckpointSubject(checkpointKey(shard))])
 	if err != nil {
 		return fmt.Errorf("shard %d: %w", shard, err)
 	}
-	r, err := parseRecord(c.value("snapshot", shard))
+	r, err := parseRecord(c.bucket[c.Prefix.CheckpointSubject(wire.SnapshotKey(shard))])
 	if err != nil {
 		return fmt.Errorf("the record of the snapshots of shard %d: %w", shard, err)
 	}
-	first, earliest, found := cmp.Or(log.First, log.state.FirstSeq), generation{Offset: checkpoint.Origin}, false
+	first, earliest, found := cmp.Or(log.First, log.state.FirstSeq), wire.Generation{Offset: checkpoint.Origin}, false
 	if first <= checkpoint.Origin+1 {
 		found = true
 	} else {
-		for _, g := range r.generations {
+		for _, g := range r.Generations {
 			if g.Offset+1 >= first && (!found || g.Offset < earliest.Offset) {
 				earliest, found = g, true
 			}
 		}
 	}
 	if !found {
-		return fmt.Errorf("the log %s in the backup begins at sequence %d, and no snapshot reaches it: Redis cannot be built from this backup", log.Name, first)
+		return fmt.Errorf("the log %s in the backup begins at sequence %d, and no snapshot reaches it: Redis cannot be "+
+			"built from this backup", log.Name, first)
 	}
 	log.earliest = earliest
-	r.keep(c.stays(shard))
-	for _, g := range r.generations {
+	r.Keep(c.stays(shard))
+	for _, g := range r.Generations {
 		log.copied = max(log.copied, g.Configured)
 	}
 	return nil
-}
-
-// value is a key of the bucket of checkpoints.
-func (c *Contents) value(kind string, shard int) *message {
-	return c.bucket["$KV."+c.Prefix.CheckpointBucket()+"."+kind+"."+strconv.Itoa(shard)]
 }

@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,69 +22,53 @@ const (
 	chunkSize     = 128 << 10
 )
 
-// Info is what the server says of a stream. Its configuration is kept as it came, so that a
-// restore has every setting.
-type info struct {
-	Config  json.RawMessage `json:"config"`
-	Created time.Time       `json:"created"`
-	Now     time.Time       `json:"ts"`
-	State   state           `json:"state"`
-	Error   *apiError       `json:"error"`
+// connect makes the client of JetStream of a connection.
+func connect(nc *nats.Conn) (jetstream.JetStream, error) {
+	return jetstream.New(nc, jetstream.WithDefaultTimeout(answerTimeout))
 }
 
-// Config is what lapse has to know of a configuration.
-type config struct {
-	Metadata map[string]string `json:"metadata"`
-	MaxAge   time.Duration     `json:"max_age"`
-	Subjects []string          `json:"subjects"`
+// streamInfo asks for a stream; nil if there is none.
+func streamInfo(ctx context.Context, js jetstream.JetStream, name string) (*jetstream.StreamInfo, error) {
+	s, err := js.Stream(ctx, name)
+	switch {
+	case err == nil:
+		return s.CachedInfo(), nil
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return nil, nil
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, nats.ErrNoResponders):
+		return nil, errors.New("the NATS server has no JetStream: use the server of lapse")
+	}
+	return nil, fmt.Errorf("look up stream %s (the user may lack the permission): %w", name, err)
 }
 
-type apiError struct {
-	Code        int    `json:"err_code"`
-	Description string `json:"description"`
+// answer is what the server answers.
+type answer struct {
+	Deliver string              `json:"deliver_subject"`
+	State   state               `json:"state"`
+	Error   *jetstream.APIError `json:"error"`
 }
 
-func (e *apiError) Error() string { return fmt.Sprintf("%s (%d)", e.Description, e.Code) }
-
-// ask sends a request to JetStream, and decodes the answer.
-func ask(ctx context.Context, nc *nats.Conn, subject string, request, answer any) error {
-	var body []byte
-	if request != nil {
-		var err error
+// ask sends a request that the client library does not have.
+func ask(ctx context.Context, nc *nats.Conn, subject string, request any) (a answer, err error) {
+	body, ok := request.([]byte)
+	if !ok {
 		if body, err = json.Marshal(request); err != nil {
-			return err
+			return a, err
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	m, err := nc.RequestWithContext(ctx, subject, body)
-	if errors.Is(err, nats.ErrNoResponders) {
-		return errors.New("the NATS server has no JetStream: use the server of lapse")
-	}
 	if err != nil {
-		return fmt.Errorf("no answer to %s (the user may lack the permission): %w", subject, err)
+		return a, fmt.Errorf("no answer to %s (the user may lack the permission): %w", subject, err)
 	}
-	return json.Unmarshal(m.Data, answer)
-}
-
-// streamInfo asks for a stream; nil if there is none.
-func streamInfo(ctx context.Context, nc *nats.Conn, name string) (*info, error) {
-	var i info
-	if err := ask(ctx, nc, api+"INFO."+name, nil, &i); err != nil {
-		return nil, err
+	if len(m.Data) > 0 {
+		err = json.Unmarshal(m.Data, &a)
 	}
-	switch {
-	case i.Error == nil:
-		return &i, nil
-	case i.Error.Code == int(jetstream.JSErrCodeStreamNotFound):
-		return nil, nil
+	if err == nil && a.Error != nil {
+		err = a.Error
 	}
-	return nil, fmt.Errorf("stream %s: %w", name, i.Error)
-}
-
-// Parse is what lapse has to know of the configuration.
-func (i *info) Parse() (c config, err error) {
-	return c, json.Unmarshal(i.Config, &c)
+	return a, err
 }
 
 // download lets the server send a stream as it is now, and writes that to w.
@@ -94,15 +79,10 @@ func download(ctx context.Context, nc *nats.Conn, name string, consumers bool, w
 		return err
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	var answer struct {
-		Error *apiError `json:"error"`
-	}
-	request := map[string]any{"deliver_subject": inbox, "no_consumers": !consumers, "chunk_size": min(chunkSize, int(nc.MaxPayload())/2)}
-	if err := ask(ctx, nc, api+"SNAPSHOT."+name, request, &answer); err != nil {
+	request := map[string]any{"deliver_subject": inbox, "no_consumers": !consumers,
+		"chunk_size": min(chunkSize, int(nc.MaxPayload())/2)}
+	if _, err := ask(ctx, nc, api+"SNAPSHOT."+name, request); err != nil {
 		return err
-	}
-	if answer.Error != nil {
-		return answer.Error
 	}
 	for {
 		waiting, cancel := context.WithTimeout(ctx, answerTimeout)
@@ -128,95 +108,36 @@ func download(ctx context.Context, nc *nats.Conn, name string, consumers bool, w
 	}
 }
 
-// upload makes a stream of an archive.
-func upload(ctx context.Context, nc *nats.Conn, name string, config json.RawMessage, archive io.Reader) (*info, error) {
-	var answer struct {
-		Deliver string    `json:"deliver_subject"`
-		Error   *apiError `json:"error"`
-	}
-	if err := ask(ctx, nc, api+"RESTORE."+name, map[string]any{"config": config, "state": state{}}, &answer); err != nil {
-		return nil, err
-	}
-	if answer.Error != nil {
-		return nil, answer.Error
-	}
-	send := func(chunk []byte) (*nats.Msg, error) {
-		ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-		defer cancel()
-		return nc.RequestWithContext(ctx, answer.Deliver, chunk)
+// upload makes a stream of an archive, and returns its state.
+func upload(ctx context.Context, nc *nats.Conn, config jetstream.StreamConfig, archive io.Reader) (s state, err error) {
+	to, err := ask(ctx, nc, api+"RESTORE."+config.Name, map[string]any{"config": config, "state": state{}})
+	if err != nil {
+		return s, err
 	}
 	chunk := make([]byte, min(chunkSize, int(nc.MaxPayload())/2))
 	for {
 		n, err := io.ReadFull(archive, chunk)
 		if n > 0 {
-			m, err := send(chunk[:n])
-			if err != nil {
-				return nil, fmt.Errorf("send it to the server: %w", err)
-			}
-			if len(m.Data) > 0 { // it is an error; what follows the end of the archive has none
-				return made(m.Data)
+			// The answer is empty unless it is an error. What follows the end of the archive has no error.
+			if _, err := ask(ctx, nc, to.Deliver, chunk[:n]); err != nil {
+				return s, fmt.Errorf("send it to the server: %w", err)
 			}
 		}
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			break
 		}
 		if err != nil {
-			return nil, err
+			return s, err
 		}
 	}
-	m, err := send(nil)
+	made, err := ask(ctx, nc, to.Deliver, []byte{})
 	if err != nil {
-		return nil, fmt.Errorf("wait until the server has stored it: %w", err)
+		return s, fmt.Errorf("wait until the server has stored it: %w", err)
 	}
-	return made(m.Data)
+	return made.State, nil
 }
 
-// made reads the answer to an upload.
-func made(answer []byte) (*info, error) {
-	var i info
-	if err := json.Unmarshal(answer, &i); err != nil {
-		return nil, err
-	}
-	if i.Error != nil {
-		return nil, i.Error
-	}
-	return &i, nil
-}
-
-// update changes the configuration of a stream.
-func update(ctx context.Context, nc *nats.Conn, name string, config json.RawMessage) error {
-	var i info
-	if err := ask(ctx, nc, api+"UPDATE."+name, config, &i); err != nil {
-		return err
-	}
-	if i.Error != nil {
-		return i.Error
-	}
-	return nil
-}
-
-// remove removes a stream.
-func remove(ctx context.Context, nc *nats.Conn, name string) error {
-	var answer struct {
-		Error *apiError `json:"error"`
-	}
-	err := ask(ctx, nc, api+"DELETE."+name, nil, &answer)
-	if err == nil && answer.Error != nil {
-		err = answer.Error
-	}
-	return err
-}
-
-// lastOf reads the last message of a subject, from the leader of the stream; nil if there is none.
-func lastOf(ctx context.Context, nc *nats.Conn, stream, subject string) (*message, error) {
-	return get(ctx, nc, stream, map[string]any{"last_by_subj": subject})
-}
-
-// nextOf reads the first message of a subject from a sequence on; nil if there is none.
-func nextOf(ctx context.Context, nc *nats.Conn, stream string, from uint64, subject string) (*message, error) {
-	return get(ctx, nc, stream, map[string]any{"seq": from, "next_by_subj": subject})
-}
-
+// get reads a message from the leader of a stream; nil if there is none.
 func get(ctx context.Context, nc *nats.Conn, stream string, request map[string]any) (*message, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -228,4 +149,13 @@ func get(ctx context.Context, nc *nats.Conn, stream string, request map[string]a
 		return nil, nil
 	}
 	return &message{m.Seq, m.Time.UnixNano(), m.Subject, m.Header, m.Data}, nil
+}
+
+// bucketValue reads a key of the bucket of checkpoints; nil if there is none.
+func bucketValue(ctx context.Context, nc *nats.Conn, h Header, key string) (*message, error) {
+	m, err := get(ctx, nc, h.Prefix.CheckpointStream(), map[string]any{"last_by_subj": h.Prefix.CheckpointSubject(key)})
+	if m != nil && bytes.Contains(m.Header, []byte("KV-Operation:")) {
+		m = nil
+	}
+	return m, err
 }

@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -36,12 +36,12 @@ const (
 // taker takes a backup.
 type taker struct {
 	Source
-	names  names
+	js     jetstream.JetStream
 	header Header
 	out    *writer
 	root   state
-	logs   []state   // of each shard, as the backup has it
-	before []*record // per shard, before the snapshots were read
+	logs   []state  // of each shard, as the backup has it
+	before []record // per shard, before the snapshots were read
 	bucket []*message
 	taken  []streamContents
 }
@@ -55,10 +55,13 @@ func Take(ctx context.Context, s Source, out io.Writer) (*Contents, error) {
 	if t.Progress == nil {
 		t.Progress = func(string) {}
 	}
+	var err error
+	if t.js, err = connect(s.NATS); err != nil {
+		return nil, err
+	}
 	if err := t.find(ctx); err != nil {
 		return nil, err
 	}
-	var err error
 	if t.out, err = newWriter(out, t.header); err != nil {
 		return nil, err
 	}
@@ -67,15 +70,14 @@ func Take(ctx context.Context, s Source, out io.Writer) (*Contents, error) {
 			return nil, err
 		}
 	}
-	return &Contents{Header: t.header, Bytes: t.out.Written(), Streams: t.taken}, nil
+	return &Contents{Header: t.header, Bytes: t.out.all.n.Load(), Streams: t.taken}, nil
 }
 
 // find finds out which streams there are.
 func (t *taker) find(ctx context.Context) error {
-	t.names = names{t.Prefix, 1}
-	root, err := streamInfo(ctx, t.NATS, t.Prefix.LogStream())
+	root, err := streamInfo(ctx, t.js, t.Prefix.LogStream())
 	if root == nil && err == nil {
-		root, err = streamInfo(ctx, t.NATS, t.Prefix.ConfigStream())
+		root, err = streamInfo(ctx, t.js, t.Prefix.ConfigStream())
 	}
 	if err != nil {
 		return err
@@ -83,57 +85,47 @@ func (t *taker) find(ctx context.Context) error {
 	if root == nil {
 		return fmt.Errorf("there is no lapse with the prefix %q: no stream %s", t.Prefix, t.Prefix.LogStream())
 	}
-	c, err := root.Parse()
-	if err != nil {
+	metadata := root.Config.Metadata
+	if err := wire.CheckFormat("the log of "+string(t.Prefix), metadata[wire.FormatKey]); err != nil {
 		return err
 	}
-	if err := wire.CheckFormat("the log of "+string(t.Prefix), c.Metadata[wire.FormatKey]); err != nil {
-		return err
-	}
-	region, err := wire.ParseRegion(c.Metadata)
+	region, err := wire.ParseRegion(metadata)
 	switch {
 	case err != nil:
 		return fmt.Errorf("the log of %s: %w", t.Prefix, err)
 	case region.Follows != "":
-		return fmt.Errorf("this region follows the one in the JetStream domain %q, and has mirrors of its streams: back up that region", region.Follows)
+		return fmt.Errorf("this region follows the one in the JetStream domain %q, and has mirrors of its streams: "+
+			"back up that region", region.Follows)
 	case region.Superseded != nil:
 		return fmt.Errorf("another region was promoted in place of this one %s: back up that region", region.Superseded)
 	}
-	shards, _ := strconv.Atoi(c.Metadata[wire.ShardsKey])
-	if shards < 1 || shards > wire.MaxShards {
-		return errors.New("the metadata of the log has no valid number of shards")
+	shards, err := wire.ParseShards(metadata)
+	if err != nil {
+		return fmt.Errorf("the log of %s: %w", t.Prefix, err)
 	}
-	t.names.shards = shards
-	t.header = Header{Lapse: t.Lapse, Prefix: t.Prefix, Shards: shards, Taken: root.Now}
+	t.header = Header{Lapse: t.Lapse, Prefix: t.Prefix, Shards: shards, Taken: root.TimeStamp}
 	return nil
 }
 
 // stream writes a stream as the server sends it, and returns its state. visit gets each message.
 func (t *taker) stream(ctx context.Context, name string, consumers bool, visit func(*message)) (s state, err error) {
-	i, err := streamInfo(ctx, t.NATS, name)
+	i, err := streamInfo(ctx, t.js, name)
 	if err == nil && i == nil {
 		err = errors.New("there is no such stream")
 	}
 	if err != nil {
 		return s, fmt.Errorf("back up stream %s: %w", name, err)
 	}
-	c, err := i.Parse()
-	if err != nil {
-		return s, err
-	}
 	found := streamContents{Name: name}
-	part := stream{Name: name, Config: i.Config, Identity: wire.Identity(c.Metadata, i.Created)}
+	part := stream{Name: name, Config: i.Config, Identity: wire.Identity(i.Config.Metadata, i.Created)}
 	err = t.out.Stream(part, func(w io.Writer) error {
 		read, write := io.Pipe()
 		seen := make(chan error, 1)
 		go func() {
 			var err error
 			s, err = visitAll(read, func(m *message) {
-				found.Messages++
-				found.First, found.Last = cmp.Or(found.First, m.Seq), m.Seq
-				if visit != nil {
-					visit(m)
-				}
+				found.count(m)
+				visit(m)
 			})
 			if err == nil {
 				_, err = io.Copy(io.Discard, read)
@@ -141,7 +133,8 @@ func (t *taker) stream(ctx context.Context, name string, consumers bool, visit f
 			_ = read.CloseWithError(cmp.Or(err, io.ErrClosedPipe))
 			seen <- err
 		}()
-		err := download(ctx, t.NATS, name, consumers, io.MultiWriter(w, write, progress{t, name}))
+		shown := told(func() { t.Progress(fmt.Sprintf("backing up %s bytes=%d", name, t.out.all.n.Load())) })
+		err := download(ctx, t.NATS, name, consumers, io.MultiWriter(w, write, shown))
 		_ = write.CloseWithError(cmp.Or(err, io.EOF))
 		return cmp.Or(err, <-seen)
 	})
@@ -152,44 +145,24 @@ func (t *taker) stream(ctx context.Context, name string, consumers bool, visit f
 	return s, nil
 }
 
-// visitAll reads an archive to its end.
-func visitAll(archive io.Reader, visit func(*message)) (s state, err error) {
-	a, err := openArchive(archive)
-	if err != nil {
-		return s, err
-	}
-	for {
-		m, err := a.Next()
-		if m == nil || err != nil {
-			return a.State, err
-		}
-		if visit != nil {
-			visit(m)
-		}
-	}
-}
+// told is called when something is written.
+type told func()
 
-// progress is written to with what is written of a stream.
-type progress struct {
-	t    *taker
-	name string
-}
-
-func (p progress) Write(b []byte) (int, error) {
-	p.t.Progress(fmt.Sprintf("backing up %s bytes=%d", p.name, p.t.out.Written()))
+func (t told) Write(b []byte) (int, error) {
+	t()
 	return len(b), nil
 }
 
 // snapshots writes the object store of snapshots.
 func (t *taker) snapshots(ctx context.Context) error {
-	i, err := streamInfo(ctx, t.NATS, t.names.snapshots())
+	i, err := streamInfo(ctx, t.js, t.Prefix.SnapshotStream())
 	if i == nil || err != nil {
 		return err
 	}
 	if t.before, err = t.records(ctx); err != nil {
 		return err
 	}
-	if _, err = t.stream(ctx, t.names.snapshots(), false, nil); err != nil {
+	if _, err = t.stream(ctx, t.Prefix.SnapshotStream(), false, func(*message) {}); err != nil {
 		return err
 	}
 	after, err := t.records(ctx)
@@ -197,16 +170,16 @@ func (t *taker) snapshots(ctx context.Context) error {
 		return err
 	}
 	for shard := range t.before {
-		t.before[shard].keep(after[shard].has)
+		t.before[shard].Keep(func(g wire.Generation) bool { return slices.Contains(after[shard].Generations, g) })
 	}
 	return nil
 }
 
 // records reads the records of the snapshots of all shards.
-func (t *taker) records(ctx context.Context) ([]*record, error) {
-	all := make([]*record, t.header.Shards)
+func (t *taker) records(ctx context.Context) ([]record, error) {
+	all := make([]record, t.header.Shards)
 	for shard := range all {
-		m, err := t.value(ctx, "snapshot."+strconv.Itoa(shard))
+		m, err := bucketValue(ctx, t.NATS, t.header, wire.SnapshotKey(shard))
 		if err == nil {
 			all[shard], err = parseRecord(m)
 		}
@@ -217,18 +190,9 @@ func (t *taker) records(ctx context.Context) ([]*record, error) {
 	return all, nil
 }
 
-// value reads a key of the bucket of checkpoints; nil if there is none.
-func (t *taker) value(ctx context.Context, key string) (*message, error) {
-	m, err := lastOf(ctx, t.NATS, t.names.checkpoints(), "$KV."+t.Prefix.CheckpointBucket()+"."+key)
-	if m != nil && m.Value("KV-Operation") != "" {
-		m = nil
-	}
-	return m, err
-}
-
 // takeLogs writes the logs and, with several shards, the stream of configurations.
 func (t *taker) takeLogs(ctx context.Context) error {
-	for _, name := range t.names.logs() {
+	for _, name := range t.header.logs() {
 		first := uint64(0)
 		s, err := t.stream(ctx, name, false, func(m *message) { first = cmp.Or(first, m.Seq) })
 		if err != nil {
@@ -240,17 +204,17 @@ func (t *taker) takeLogs(ctx context.Context) error {
 		t.logs = append(t.logs, s)
 	}
 	t.root = t.logs[0]
-	if t.names.shards == 1 {
+	if t.header.Shards == 1 {
 		return nil
 	}
 	var err error
-	t.root, err = t.stream(ctx, t.names.root(), false, nil)
+	t.root, err = t.stream(ctx, t.header.root(), false, func(*message) {})
 	return err
 }
 
 // checkpoints waits for the checkpoints, and writes their bucket.
 func (t *taker) checkpoints(ctx context.Context) error {
-	bucket, err := streamInfo(ctx, t.NATS, t.names.checkpoints())
+	bucket, err := streamInfo(ctx, t.js, t.Prefix.CheckpointStream())
 	if bucket == nil || err != nil {
 		return err
 	}
@@ -287,9 +251,13 @@ func (t *taker) checkpoints(ctx context.Context) error {
 		return err
 	}
 	for _, r := range t.before {
-		if m := r.message(); m != nil {
-			t.bucket = append(t.bucket, m)
+		if r.message == nil {
+			continue
 		}
+		if err := r.store(); err != nil {
+			return err
+		}
+		t.bucket = append(t.bucket, r.message)
 	}
 	return t.writeBucket(bucket)
 }
@@ -299,7 +267,7 @@ func (t *taker) checkpoints(ctx context.Context) error {
 func (t *taker) readCheckpoints(ctx context.Context) (behind error, sum uint64, err error) {
 	t.bucket = t.bucket[:0]
 	for shard := range t.header.Shards {
-		m, err := t.value(ctx, "shard."+strconv.Itoa(shard))
+		m, err := bucketValue(ctx, t.NATS, t.header, checkpointKey(shard))
 		if err != nil {
 			return nil, 0, err
 		}
@@ -308,7 +276,8 @@ func (t *taker) readCheckpoints(ctx context.Context) (behind error, sum uint64, 
 			return nil, 0, fmt.Errorf("shard %d: %w", shard, err)
 		}
 		if end := t.logs[shard].LastSeq; c.Seq < end && behind == nil {
-			behind = fmt.Errorf("lapse has published what %s caused up to sequence %d, and the backup ends at %d", t.names.logs()[shard], c.Seq, end)
+			behind = fmt.Errorf("lapse has published what %s caused up to sequence %d, and the backup ends at %d",
+				t.header.logs()[shard], c.Seq, end)
 		}
 		sum += c.Seq
 		if m != nil {
@@ -321,31 +290,33 @@ func (t *taker) readCheckpoints(ctx context.Context) (behind error, sum uint64, 
 // covered returns an error unless Redis can be built from the backup.
 func (t *taker) covered() error {
 	for shard, log := range t.logs {
-		first := log.FirstSeq
+		reaches := func(g wire.Generation) bool { return g.Offset > 0 && g.Offset+1 >= log.FirstSeq }
 		var c checkpoint
 		for _, m := range t.bucket {
-			if m.Subject == "$KV."+t.Prefix.CheckpointBucket()+".shard."+strconv.Itoa(shard) {
+			if m.Subject == t.Prefix.CheckpointSubject(checkpointKey(shard)) {
 				c, _ = parseCheckpoint(m)
 			}
 		}
-		if first <= c.Origin+1 || shard < len(t.before) && t.before[shard].newest()+1 >= first && t.before[shard].newest() > 0 {
+		if log.FirstSeq <= c.Origin+1 || shard < len(t.before) && slices.ContainsFunc(t.before[shard].Generations, reaches) {
 			continue
 		}
-		return fmt.Errorf("the log %s begins at sequence %d, and no snapshot reaches it. Run lapse backup again after the next snapshot, or keep the whole log", t.names.logs()[shard], first)
+		return fmt.Errorf("the log %s begins at sequence %d, and no snapshot reaches it. Run lapse backup again after the "+
+			"next snapshot, or keep the whole log", t.header.logs()[shard], log.FirstSeq)
 	}
 	return nil
 }
 
 // writeBucket writes the bucket of checkpoints. It is not as the server would send it: a value
 // that is replaced meanwhile would be missing there.
-func (t *taker) writeBucket(i *info) error {
+func (t *taker) writeBucket(i *jetstream.StreamInfo) error {
 	slices.SortFunc(t.bucket, func(a, b *message) int { return cmp.Compare(a.Seq, b.Seq) })
 	s := state{Msgs: uint64(len(t.bucket))}
 	if len(t.bucket) > 0 {
 		s.FirstSeq, s.LastSeq = t.bucket[0].Seq, t.bucket[len(t.bucket)-1].Seq
 	}
-	t.taken = append(t.taken, streamContents{Name: t.names.checkpoints(), Messages: s.Msgs, First: s.FirstSeq, Last: s.LastSeq})
-	return t.out.Stream(stream{Name: t.names.checkpoints(), Config: i.Config}, func(w io.Writer) error {
+	name := t.Prefix.CheckpointStream()
+	t.taken = append(t.taken, streamContents{Name: name, Messages: s.Msgs, First: s.FirstSeq, Last: s.LastSeq})
+	return t.out.Stream(stream{Name: name, Config: i.Config}, func(w io.Writer) error {
 		a, err := newArchiveWriter(w, s, nil)
 		if err != nil {
 			return err
@@ -361,15 +332,15 @@ func (t *taker) writeBucket(i *info) error {
 
 // events writes the stream of events, with the durable consumers of its subscribers.
 func (t *taker) events(ctx context.Context) error {
-	_, err := t.stream(ctx, t.names.events(), true, nil)
+	_, err := t.stream(ctx, t.Prefix.EventsStream(), true, func(*message) {})
 	return err
 }
 
 // end writes the end mark.
 func (t *taker) end(ctx context.Context) error {
 	e := end{Last: make(map[string]uint64)}
-	for _, name := range append(t.names.logs(), t.names.events()) {
-		i, err := streamInfo(ctx, t.NATS, name)
+	for _, name := range append(t.header.logs(), t.Prefix.EventsStream()) {
+		i, err := streamInfo(ctx, t.js, name)
 		if err == nil && i == nil {
 			err = fmt.Errorf("stream %s was deleted meanwhile", name)
 		}
@@ -379,7 +350,8 @@ func (t *taker) end(ctx context.Context) error {
 		e.Last[name] = i.State.LastSeq
 	}
 	for after := t.root.LastSeq; ; {
-		m, err := nextOf(ctx, t.NATS, t.names.root(), after+1, t.Prefix.Config("*"))
+		next := map[string]any{"seq": after + 1, "next_by_subj": t.Prefix.Config("*")}
+		m, err := get(ctx, t.NATS, t.header.root(), next)
 		if err != nil {
 			return err
 		}

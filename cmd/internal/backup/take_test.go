@@ -50,7 +50,8 @@ func TestG3_ConfiguredWhileItIsTaken(t *testing.T) {
 			t.Parallel()
 			shards := c.shards
 			const documents = 20
-			servers, redis := harness.StartNATS(t, harness.NATSOptions{Shards: shards}), harness.StartRedis(t, harness.RedisOptions{})
+			servers, redis := harness.StartNATS(t, harness.NATSOptions{Shards: shards}),
+				harness.StartRedis(t, harness.RedisOptions{})
 			harness.StartLapse(t, servers.URL(), redis.Address(), "--shards", strconv.Itoa(shards))
 			client := harness.NewClient(t, servers.URL(), "")
 			client.Configure("c", `{"defaultTtl":-1}`)
@@ -58,7 +59,7 @@ func TestG3_ConfiguredWhileItIsTaken(t *testing.T) {
 			for i := range etags {
 				etags[i] = client.Want(201, wire.Create, "c", fmt.Sprint("d", i), `{}`).Etag
 			}
-			logs := names{wire.DefaultPrefix, shards}.logs()
+			logs := (Header{Prefix: wire.DefaultPrefix, Shards: shards}).logs()
 			if c.truncated {
 				truncate(t, client, logs)
 			}
@@ -75,7 +76,8 @@ func TestG3_ConfiguredWhileItIsTaken(t *testing.T) {
 			}
 			var backup bytes.Buffer
 			applying := func(context.Context) (bool, error) { return true, nil }
-			if _, err := Take(t.Context(), Source{NATS: client.NC, Prefix: wire.DefaultPrefix, Applying: applying, Progress: configure}, &backup); err != nil {
+			if _, err := Take(t.Context(), Source{NATS: client.NC, Prefix: wire.DefaultPrefix, Applying: applying,
+				Progress: configure}, &backup); err != nil {
 				t.Fatal(err)
 			}
 			if events, restored := expiries(t, backup.Bytes(), Until{}); events != documents || restored > 0 {
@@ -93,7 +95,7 @@ func expiries(t *testing.T, backup []byte, until Until) (all, restored int) {
 		t.Fatal(err)
 	}
 	from, err := newReader(bytes.NewReader(backup))
-	for part := (stream{}); err == nil && part.Name != found.names.events(); {
+	for part := (stream{}); err == nil && part.Name != found.Prefix.EventsStream(); {
 		part, err = from.Next()
 	}
 	if err != nil {
@@ -127,7 +129,8 @@ func TestG3_ExpiredInTheLastInstant(t *testing.T) {
 		t.Run(fmt.Sprint(shards), func(t *testing.T) {
 			t.Parallel()
 			const documents = 20
-			servers, redis := harness.StartNATS(t, harness.NATSOptions{Shards: shards}), harness.StartRedis(t, harness.RedisOptions{})
+			servers, redis := harness.StartNATS(t, harness.NATSOptions{Shards: shards}),
+				harness.StartRedis(t, harness.RedisOptions{})
 			harness.StartLapse(t, servers.URL(), redis.Address(), "--shards", strconv.Itoa(shards))
 			client := harness.NewClient(t, servers.URL(), "")
 			client.Configure("c", `{"defaultTtl":-1}`)
@@ -155,10 +158,12 @@ func TestG3_ExpiredInTheLastInstant(t *testing.T) {
 			client.Configure("c", `{"defaultTtl":-1}`)
 			var backup bytes.Buffer
 			applying := func(context.Context) (bool, error) { return true, nil }
-			if _, err := Take(t.Context(), Source{NATS: client.NC, Prefix: wire.DefaultPrefix, Applying: applying, Progress: func(string) {}}, &backup); err != nil {
+			if _, err := Take(t.Context(), Source{NATS: client.NC, Prefix: wire.DefaultPrefix, Applying: applying,
+				Progress: func(string) {}}, &backup); err != nil {
 				t.Fatal(err)
 			}
-			if events, restored := expiries(t, backup.Bytes(), Until{Time: until}); events != documents || restored != documents {
+			if events, restored := expiries(t, backup.Bytes(), Until{Time: until}); events != documents ||
+				restored != documents {
 				t.Errorf("%d of %d events are restored, want all %d", restored, events, documents)
 			}
 		})

@@ -1,14 +1,16 @@
 package backup
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -21,7 +23,7 @@ const margin = 1 << 20
 
 // next is the first sequence that a restored stream uses.
 func (c *Contents) next(s *streamContents) uint64 {
-	if !c.isLog(s.Name) && s.Name != c.names.events() || s.state.LastSeq == 0 {
+	if !c.isLog(s.Name) && s.Name != c.Prefix.EventsStream() || s.state.LastSeq == 0 {
 		return s.end + 1 // configurations have no gaps
 	}
 	return max(s.state.LastSeq, c.end.Last[s.Name]) + margin + 1
@@ -50,7 +52,7 @@ func (c *Contents) rewrite(s *streamContents, in io.Reader, out io.Writer) error
 			return err
 		}
 		if m == nil {
-			if c.paused && s.pausable(c) {
+			if c.pauses(s) {
 				err = to.Message(c.pauseMessage(s))
 			}
 			return errors.Join(err, to.Close())
@@ -76,7 +78,7 @@ func (c *Contents) restoredState(s *streamContents) state {
 	if restored.LastSeq == 0 {
 		restored.FirstSeq = 0
 	}
-	if c.paused && s.pausable(c) {
+	if c.pauses(s) {
 		restored.Msgs++
 		restored.FirstSeq = min(restored.FirstSeq, s.end+1)
 	}
@@ -87,11 +89,11 @@ func (c *Contents) restoredState(s *streamContents) state {
 // edit returns what changes the messages of a stream, or leaves them out.
 func (c *Contents) edit(s *streamContents) func(*message) (stays bool, err error) {
 	switch {
-	case c.isLog(s.Name) || s.Name == c.names.root():
+	case c.isLog(s.Name) || s.Name == c.root():
 		return func(m *message) (bool, error) { return m.Seq <= s.end, nil }
-	case s.Name == c.names.events():
+	case s.Name == c.Prefix.EventsStream():
 		return c.isRestored
-	case s.Name == c.names.checkpoints():
+	case s.Name == c.Prefix.CheckpointStream():
 		return c.moveBack
 	}
 	return func(*message) (bool, error) { return true, nil }
@@ -116,11 +118,12 @@ func (c *Contents) cause(m *message) (log *streamContents, seq uint64, err error
 		if kind == "changed" {
 			id = id[:max(0, strings.LastIndexByte(id, '/'))]
 		}
-		name, number = c.names.logs()[shard], id[strings.LastIndexByte(id, '/')+1:]
+		name, number = c.logs()[shard], id[strings.LastIndexByte(id, '/')+1:]
 	}
 	log = c.stream(name)
 	if seq, err = strconv.ParseUint(number, 10, 64); err != nil || log == nil {
-		return nil, 0, fmt.Errorf("message %d of %s does not name the message that has caused it", m.Seq, c.names.events())
+		return nil, 0, fmt.Errorf("message %d of %s does not name the message that has caused it", m.Seq,
+			c.Prefix.EventsStream())
 	}
 	return log, seq, nil
 }
@@ -142,7 +145,8 @@ func (c *Contents) isRestored(m *message) (bool, error) {
 		return err == nil, err
 	}
 	changed, atEnd := false, false
-	if kind, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, string(c.Prefix)+"."), "."); kind != "rejected" && kind != "changed" {
+	kind, _, _ := strings.Cut(strings.TrimPrefix(m.Subject, string(c.Prefix)+"."), ".")
+	if kind != "rejected" && kind != "changed" {
 		atEnd, changed = c.changed[collectionOf(m)]
 		changed = changed || c.paused // its event comes when the collection is resumed
 	}
@@ -150,7 +154,8 @@ func (c *Contents) isRestored(m *message) (bool, error) {
 	if changed {
 		var expired wire.Time
 		if err := expired.UnmarshalText([]byte(m.Value("ce-time"))); err != nil {
-			return false, fmt.Errorf("message %d of %s: its ce-time is not valid: %w", m.Seq, c.names.events(), err)
+			return false, fmt.Errorf("message %d of %s: its ce-time is not valid: %w", m.Seq, c.Prefix.EventsStream(),
+				err)
 		}
 		// A snapshot may be without what expired in the last instant. So the event of that stays, unless
 		// it may follow from a configuration after the end.
@@ -162,78 +167,88 @@ func (c *Contents) isRestored(m *message) (bool, error) {
 // moveBack moves a checkpoint back to the end of its log, and removes later snapshots from a
 // record.
 func (c *Contents) moveBack(m *message) (bool, error) {
-	key := strings.TrimPrefix(m.Subject, "$KV."+c.Prefix.CheckpointBucket()+".")
-	kind, number, _ := strings.Cut(key, ".")
-	shard, err := strconv.Atoi(number)
-	if err != nil || shard < 0 || shard >= c.Shards {
-		return true, nil // what a later version has stored
-	}
-	switch kind {
-	case "shard":
-		return true, c.moveCheckpoint(m, c.log(shard))
-	case "snapshot":
-		r, err := parseRecord(m)
-		if err == nil {
-			r.keep(c.stays(shard))
-			m.Data = r.message().Data
+	for shard := range c.Shards {
+		switch m.Subject {
+		case c.Prefix.CheckpointSubject(checkpointKey(shard)):
+			return true, c.moveCheckpoint(m, c.log(shard))
+		case c.Prefix.CheckpointSubject(wire.SnapshotKey(shard)):
+			r, err := parseRecord(m)
+			if err != nil {
+				return false, err
+			}
+			r.Keep(c.stays(shard))
+			return true, r.store()
 		}
-		return true, err
 	}
-	return true, nil
+	return true, nil // what a later version has stored
 }
 
 // stays returns what reports whether a snapshot of a shard is not later than its log.
-func (c *Contents) stays(shard int) func(generation) bool {
+func (c *Contents) stays(shard int) func(wire.Generation) bool {
 	log := c.log(shard)
-	return func(g generation) bool { return g.Offset <= log.end }
+	return func(g wire.Generation) bool { return g.Offset <= log.end }
 }
 
 // lastInstant is the log time at the end of a log. A configuration after the end may have the
 // same, and what it made expire too.
 func (s *streamContents) lastInstant() int64 { return millisecond(s.logTime) }
 
+// millisecond is a stamp in milliseconds.
 func millisecond(stamp int64) int64 { return stamp / int64(time.Millisecond) }
 
 // configured is the configuration of a restored stream: while it is restored and, when it is
 // complete, at last.
-func (c *Contents) configured(s *streamContents, original json.RawMessage, replicas int, id string) (first, last json.RawMessage, err error) {
-	var fields map[string]any
-	numbers := json.NewDecoder(bytes.NewReader(original))
-	numbers.UseNumber() // an age in nanoseconds is no float
-	if err := numbers.Decode(&fields); err != nil {
-		return nil, nil, err
-	}
-	metadata, _ := fields["metadata"].(map[string]any)
-	if metadata == nil {
-		metadata = make(map[string]any)
-	}
-	for key := range metadata {
-		if strings.HasPrefix(key, "_nats.") { // the server's own
-			delete(metadata, key)
+func (c *Contents) configured(s *streamContents, was jetstream.StreamConfig, replicas int, id string) (
+	first, last jetstream.StreamConfig,
+) {
+	last = was
+	last.Metadata = map[string]string{backupKey: id}
+	for key, value := range was.Metadata {
+		if !strings.HasPrefix(key, "_nats.") { // the server's own
+			last.Metadata[key] = value
 		}
 	}
-	fields["metadata"] = metadata
-	metadata[backupKey] = id
-	takesWrites := c.isLog(s.Name) || s.Name == c.names.root()
+	takesWrites := c.isLog(s.Name) || s.Name == c.root()
 	if takesWrites {
 		end := s.end
-		if c.paused && s.pausable(c) {
+		if c.pauses(s) {
 			end++
 		}
-		metadata[wire.RestoredKey] = wire.Restored{Identity: s.identity, End: end, Next: c.next(s)}.String()
-		delete(fields, "max_age") // what is older would go before lapse has read it
+		last.Metadata[wire.RestoredKey] = wire.Restored{Identity: s.identity, End: end, Next: c.next(s)}.String()
+		last.MaxAge = 0 // what is older would go before lapse has read it
 	}
 	if replicas > 0 {
-		fields["num_replicas"] = replicas
+		last.Replicas = replicas
 	}
-	if last, err = json.Marshal(fields); err != nil {
-		return nil, nil, err
-	}
-	metadata[wire.FormatKey] = wire.Restoring
+	first = last
+	first.Metadata = maps.Clone(last.Metadata)
+	first.Metadata[wire.FormatKey] = wire.Restoring
 	if takesWrites {
-		fields["subjects"] = []string{string(c.Prefix) + ".restoring." + s.Name}
-		delete(fields, "sources")
+		first.Subjects, first.Sources = []string{string(c.Prefix) + ".restoring." + s.Name}, nil
 	}
-	first, err = json.Marshal(fields)
-	return first, last, err
+	return first, last
+}
+
+// pause notes that all collections are to be paused. It returns an error if some log would get a configuration of a
+// collection after that, which ends the pause.
+func (c *Contents) pause() error {
+	if len(c.unclear) > 0 {
+		slices.Sort(c.unclear)
+		return fmt.Errorf("the configuration of %s had come to some logs only when the backup was taken, so it cannot be "+
+			"restored paused: use --until an earlier instant. Nothing is changed", strings.Join(c.unclear, ", "))
+	}
+	c.paused = true
+	return nil
+}
+
+// pauses reports whether a stream is a log that is restored with a message that pauses all collections.
+func (c *Contents) pauses(s *streamContents) bool {
+	return c.paused && c.isLog(s.Name) && s.state.LastSeq > 0
+}
+
+// pauseMessage is the message that pauses all collections, behind the end of a log. It has the stamp of that, so what
+// has expired after it waits.
+func (c *Contents) pauseMessage(s *streamContents) *message {
+	shard := slices.Index(c.logs(), s.Name)
+	return &message{Seq: s.end + 1, Stamp: max(s.logTime, 1), Subject: c.Prefix.Log(shard, c.Shards).Pause()}
 }

@@ -53,10 +53,7 @@ func newDataWatch(dir string, prefix wire.Prefix, shards int, board *health.Boar
 		return nil, fmt.Errorf("--data %s: %w", dir, err)
 	}
 	w := &dataWatch{dir: dir, lock: lock, seen: make(map[string]bool), board: board, disk: disk, limit: limit}
-	streams := []string{prefix.ConfigStream(), prefix.EventsStream()} // the former with several shards
-	for shard := range max(shards, 1) {
-		streams = append(streams, prefix.Log(shard, shards).Stream())
-	}
+	streams := append(prefix.LogStreams(shards), prefix.ConfigStream(), prefix.EventsStream())
 	for _, stream := range streams {
 		w.dirs = append(w.dirs, filepath.Join(dir, "nats", "jetstream", "$G", "streams", stream, "msgs"))
 	}

@@ -28,11 +28,7 @@ type first struct {
 }
 
 func newFirst(url string, own func() *wire.Following, nc *nats.Conn, prefix wire.Prefix, shards int) *first {
-	f := &first{url: url, own: own, nats: nc, root: prefix.LogStream()}
-	if shards > 1 {
-		f.root = prefix.ConfigStream()
-	}
-	return f
+	return &first{url: url, own: own, nats: nc, root: prefix.RootStream(shards)}
 }
 
 // now is the URL of the API that takes writes, and the JetStream domain of its region; both are empty if this region

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -14,6 +16,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/shard"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/sink/events"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // cut is what the first region has had.
@@ -48,10 +51,10 @@ func (f *Follower) takeCut(ctx context.Context) (*cut, error) {
 	keys := f.keys()
 	found := make([][]byte, len(keys))
 	all, asking := errgroup.WithContext(ctx)
-	bucket := f.Log.Streams.Checkpoints.Bucket()
+	p := f.Names.Prefix
 	for i, key := range keys {
 		all.Go(func() error {
-			m, err := f.Origin.Get(asking, "KV_"+bucket, map[string]any{"last_by_subj": "$KV." + bucket + "." + key})
+			m, err := f.Origin.Get(asking, p.CheckpointStream(), map[string]any{"last_by_subj": p.CheckpointSubject(key)})
 			if m != nil && !bytes.Contains(m.Header, []byte("KV-Operation:")) {
 				found[i] = m.Data
 			}
@@ -91,12 +94,13 @@ func (f *Follower) takeCut(ctx context.Context) (*cut, error) {
 
 // keys are those of the values that are adopted: the checkpoint, and the record of the snapshots.
 func (f *Follower) keys() []string {
-	return []string{shard.CheckpointKey(f.Names.Shard), snapshot.RecordKey(f.Names.Shard)}
+	return []string{shard.CheckpointKey(f.Names.Shard), wire.SnapshotKey(f.Names.Shard)}
 }
 
 // askEnds asks for the last messages of the streams. What was removed at the end of a stream, as lapse does to end
 // a file, is in no mirror of it, so the last sequence does not count.
-func (f *Follower) askEnds(ctx context.Context, get func(context.Context, string, any) (*events.Stored, error)) (e ends, err error) {
+func (f *Follower) askEnds(ctx context.Context, get func(context.Context, string, any) (*events.Stored,
+	error)) (e ends, err error) {
 	last := func(name string) uint64 {
 		if err != nil {
 			return 0
@@ -122,7 +126,7 @@ func (f *Follower) adopt(ctx context.Context, c *cut) error {
 		return err
 	}
 	key := shard.CheckpointKey(f.Names.Shard)
-	if err := f.put(ctx, snapshot.RecordKey(f.Names.Shard), c.values[snapshot.RecordKey(f.Names.Shard)]); err != nil {
+	if err := f.put(ctx, wire.SnapshotKey(f.Names.Shard), c.values[wire.SnapshotKey(f.Names.Shard)]); err != nil {
 		return err
 	}
 	switch {
@@ -157,8 +161,8 @@ func (f *Follower) adopt(ctx context.Context, c *cut) error {
 	return nil
 }
 
-// later is a checkpoint that was adopted before the shard here has applied the log up to it. Who reads the documents here
-// and then the events behind the checkpoint would miss what lies between.
+// later is a checkpoint that was adopted before the shard here has applied the log up to it. Who reads the documents
+// here and then the events behind the checkpoint would miss what lies between.
 type later struct {
 	seq   uint64
 	value []byte
@@ -245,3 +249,45 @@ func (f *Follower) continues(ctx context.Context, first uint64) (bool, error) {
 	}
 	return false, nil
 }
+
+// waits lets the owner wait until the first region has published an output. It implements
+// [shard.Mirror].
+type waits struct {
+	mu      sync.Mutex
+	point   *shard.Checkpoint // that was adopted; nil if none was
+	news    chan struct{}     // closed when a checkpoint is adopted
+	reached atomic.Bool
+	ended   context.Context // done when the session ends
+}
+
+// Published is the newest checkpoint that was adopted; nil if none was. news is closed when there
+// may be a newer one.
+func (w *waits) Published() (c *shard.Checkpoint, news <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.news == nil {
+		w.news = make(chan struct{})
+	}
+	return w.point, w.news
+}
+
+// Reached reports whether the mirrors have reached a cut of the first region in this session.
+func (w *waits) Reached() bool { return w.reached.Load() }
+
+// Ended is done when nobody is to wait any longer.
+func (w *waits) Ended() context.Context { return w.ended }
+
+func (w *waits) advance(c *shard.Checkpoint) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if have := w.point; have != nil && have.Seq >= c.Seq && have.Watermark >= c.Watermark {
+		return
+	}
+	w.point = c
+	if w.news != nil {
+		close(w.news)
+		w.news = nil
+	}
+}
+
+var _ shard.Mirror = (*waits)(nil)

@@ -5,9 +5,9 @@
 // the mirrors do not:
 //
 //	follower.go  the loop: it asks the first region for a cut, and adopts the cut
-//	adopt.go     what a cut is, and what of it is stored here
-//	published.go whether the first region has published an output: a shard that follows waits for that
-//	             before it commits (announce.Mirror)
+//	adopt.go     what a cut is, and what of it is stored here; whether the first region has published an
+//	             output: a shard that follows waits for that before it commits ([shard.Mirror])
+//	diverge.go   whether the mirrors still have what the first region has
 //
 // A cut is what the first region has: where its streams begin and end, its checkpoints, and the records of its
 // snapshots. It is adopted once all mirrors have reached the ends that were asked for after all else. So

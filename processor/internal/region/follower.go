@@ -55,7 +55,7 @@ type Parts struct {
 // Follower follows the first region, for a shard.
 type Follower struct {
 	Parts
-	waits    *waits
+	*waits
 	stored   map[string][]byte    // values as they were adopted
 	compared map[string]*compared // by mirror
 	running  bool                 // the shard was taken over
@@ -83,18 +83,14 @@ type instant struct {
 
 // New makes a follower. It begins in [Follower.Begin].
 func New(parts Parts) *Follower {
-	return &Follower{Parts: parts, stored: map[string][]byte{}, compared: map[string]*compared{}, written: time.Now(), waits: &waits{}}
+	return &Follower{Parts: parts, stored: map[string][]byte{}, compared: map[string]*compared{}, written: time.Now(),
+		waits: &waits{}}
 }
 
 // Mirror tells the owner what the first region has published, until ctx is done.
 func (f *Follower) Mirror(ctx context.Context) shard.Mirror {
 	f.waits.ended = ctx
 	return f.waits
-}
-
-// Published is that of [shard.Mirror].
-func (f *Follower) Published() (c *shard.Checkpoint, news <-chan struct{}) {
-	return f.waits.Published()
 }
 
 // Begin adopts a cut. If none was adopted before, it waits for that: nothing else tells what the state is
@@ -126,7 +122,8 @@ func (f *Follower) Begin(ctx context.Context) error {
 		}
 		if time.Since(told) > firstLimit {
 			told = time.Now()
-			f.Logger.Info("waiting for the mirrors to reach what the first region has", slog.String("domain", f.Origin.Domain), slog.Any("error", err))
+			f.Logger.Info("waiting for the mirrors to reach what the first region has", slog.String("domain", f.Origin.Domain),
+				slog.Any("error", err))
 		}
 		if !backoff.Wait(ctx, lookEvery) {
 			return context.Cause(ctx)
@@ -166,7 +163,8 @@ func (f *Follower) Run(ctx context.Context) error {
 // endsSession reports whether an error ends the session.
 func endsSession(err error) bool {
 	r := streams.AsRefusal(err)
-	return r != nil && !errors.Is(r, streams.ErrMismatch) || errors.Is(err, streams.ErrPromotion) || errors.Is(err, errAnew)
+	return r != nil && !errors.Is(r, streams.ErrMismatch) || errors.Is(err, streams.ErrPromotion) ||
+		errors.Is(err, errAnew)
 }
 
 // WatchRole returns an error once the streams here are mirrors no longer, or a promotion has begun.
@@ -273,7 +271,8 @@ func (f *Follower) seen(c *cut) {
 	f.last = c.log.State.LastSeq
 }
 
-// note notes a cut of which the mirrors here are true copies: what is here is as old as the last such cut that is applied.
+// note notes a cut of which the mirrors here are true copies: what is here is as old as the last such cut that is
+// applied.
 func (f *Follower) note(c *cut) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -306,9 +305,11 @@ func (f *Follower) report(err error) {
 	f.mu.Unlock()
 	switch {
 	case lost && was.IsZero():
-		f.Logger.Warn("the first region does not answer; reads go on with what is here", slog.String("domain", f.Origin.Domain), slog.Any("error", err))
+		f.Logger.Warn("the first region does not answer; reads go on with what is here",
+			slog.String("domain", f.Origin.Domain), slog.Any("error", err))
 	case !lost && !was.IsZero():
-		f.Logger.Info("the first region answers again", slog.String("domain", f.Origin.Domain), slog.String("after", time.Since(was).Round(time.Millisecond).String()))
+		f.Logger.Info("the first region answers again", slog.String("domain", f.Origin.Domain),
+			slog.String("after", time.Since(was).Round(time.Millisecond).String()))
 	}
 	if lost {
 		err = nil

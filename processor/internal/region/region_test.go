@@ -15,7 +15,8 @@ import (
 func newFollower(t *testing.T) *Follower {
 	t.Helper()
 	board := health.New(slog.New(slog.DiscardHandler))
-	return New(Parts{Origin: &streams.Origin{Domain: "a"}, Status: shard.NewStatus(board), Health: board, Logger: slog.New(slog.DiscardHandler)})
+	return New(Parts{Origin: &streams.Origin{Domain: "a"}, Status: shard.NewStatus(board), Health: board,
+		Logger: slog.New(slog.DiscardHandler)})
 }
 
 // A follower is as the first region was when that was asked last, among the answers whose messages are all applied.
@@ -24,7 +25,8 @@ func TestFollowing(t *testing.T) {
 	f := newFollower(t)
 	at := func(s int64) time.Time { return time.Unix(1000+s, 0) }
 	for i, end := range []uint64{10, 20, 20, 30} {
-		c := &cut{asked: at(int64(i)), ends: ends{log: end}, log: &jetstream.StreamInfo{State: jetstream.StreamState{LastSeq: end + 2}}}
+		c := &cut{asked: at(int64(i)), ends: ends{log: end},
+			log: &jetstream.StreamInfo{State: jetstream.StreamState{LastSeq: end + 2}}}
 		f.seen(c)
 		f.note(c)
 	}
@@ -41,7 +43,8 @@ func TestFollowing(t *testing.T) {
 	} {
 		f.Status.Applied.Store(one.applied)
 		is := f.Following()
-		if got := time.UnixMilli(int64(is.AsOf)); is.Behind != one.behind || is.AsOf == 0 != one.asOf.IsZero() || is.AsOf != 0 && !got.Equal(one.asOf) {
+		if got := time.UnixMilli(int64(is.AsOf)); is.Behind != one.behind || is.AsOf == 0 != one.asOf.IsZero() ||
+			is.AsOf != 0 && !got.Equal(one.asOf) {
 			t.Errorf("applied %v: %+v, want %d behind, as of %s", one.applied, is, one.behind, one.asOf)
 		}
 	}

@@ -12,11 +12,11 @@
 //     again and are whole (truncate.go).
 //   - The NATS server keeps the bytes of a removed message while its file has others. The keeper ends
 //     the files of log and snapshots by a filling, twice in an interval. What is in a file then dies
-//     within that time, and the file goes (edges.go). A filling stays in the log until that is truncated:
+//     within that time, and the file goes (record.go). A filling stays in the log until that is truncated:
 //     a sequence that is missing from its middle is a loss. Where a maximum size leaves no room for it,
 //     there is none, and the file ends when the log has stored as much by itself.
 //   - Events are kept for 7/8 of D at most. Their files are ended every sixteenth of D.
-//   - Redis keeps the bytes in its files until it writes them anew: the keeper asks it to (servers.go).
+//   - Redis keeps the bytes in its files until it writes them anew: the keeper asks it to (truncate.go).
 //
 // For each place there is an instant, Clean (report.go): bytes of a document that died before it are
 // not there. It is a bound by what lapse has done and was acknowledged. If it is older than D, the

@@ -58,7 +58,7 @@ type Keeper struct {
 	// Only the goroutine of Run changes these; the others read them under mu.
 	mu          sync.Mutex
 	kept        *kept
-	generations []snapshot.Generation // newest first
+	generations []wire.Generation     // newest first
 	seen        *jetstream.StreamInfo // of the log, last
 	stirred     int64                 // when a document may have died last, Unix milliseconds
 	oldest      uint64                // sequence of the oldest message of the stream of snapshots
@@ -127,7 +127,8 @@ func (k *Keeper) Run(ctx context.Context) {
 		wait = k.pauseAfter(failures)
 		if text := err.Error(); text != last {
 			last = text
-			k.Logger.Warn("snapshots and the truncation of the log do not go on", slog.Any("error", err), slog.Duration("again_in", wait))
+			k.Logger.Warn("snapshots and the truncation of the log do not go on", slog.Any("error", err),
+				slog.Duration("again_in", wait))
 		}
 	}
 }
@@ -296,11 +297,12 @@ func (k *Keeper) take(ctx context.Context, info *jetstream.StreamInfo) error {
 		return fmt.Errorf("snapshot: %w", err)
 	}
 	k.tries = tries{anew: max(0, k.tries.anew-1)}
-	k.put(append([]snapshot.Generation{g}, k.generations[:min(len(k.generations), 1)]...))
+	k.put(append([]wire.Generation{g}, k.generations[:min(len(k.generations), 1)]...))
 	k.Metrics.taken.Inc()
 	k.Metrics.bytes.Add(float64(g.Bytes))
 	k.Metrics.seconds.Observe(time.Since(began).Seconds())
-	k.Logger.Info("took a snapshot", slog.Int("shard", k.Names.Shard), slog.Uint64("generation", g.Generation), slog.Uint64("offset", g.Offset),
+	k.Logger.Info("took a snapshot", slog.Int("shard", k.Names.Shard), slog.Uint64("generation", g.Generation),
+		slog.Uint64("offset", g.Offset),
 		slog.Uint64("documents", g.Documents), slog.Uint64("bytes", g.Bytes), slog.Duration("took", time.Since(began)))
 	if k.Names.Shards < 2 {
 		return nil
@@ -311,15 +313,15 @@ func (k *Keeper) take(ctx context.Context, info *jetstream.StreamInfo) error {
 }
 
 // put keeps the generations.
-func (k *Keeper) put(all []snapshot.Generation) {
+func (k *Keeper) put(all []wire.Generation) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.generations = all
 	k.synced.note(all, time.Now())
 }
 
-// endFiles ends the files of the log and of the snapshots, unless that was done not long ago. What is stored from then on
-// is behind objects in the stream of snapshots.
+// endFiles ends the files of the log and of the snapshots, unless that was done not long ago. What is stored from then
+// on is behind objects in the stream of snapshots.
 func (k *Keeper) endFiles(ctx context.Context, info *jetstream.StreamInfo) (objects uint64, err error) {
 	s, now, next := k.Log.Streams, info.TimeStamp, *k.kept
 	if f := s.LogFilling(k.Names); !f.Fits(info) {
@@ -343,7 +345,8 @@ func (k *Keeper) endFiles(ctx context.Context, info *jetstream.StreamInfo) (obje
 }
 
 // end ends the file of a stream, unless that was done not long ago.
-func (k *Keeper) end(ctx context.Context, had edges, now time.Time, info *jetstream.StreamInfo, f streams.Filling, every time.Duration) (edges, error) {
+func (k *Keeper) end(ctx context.Context, had edges, now time.Time, info *jetstream.StreamInfo, f streams.Filling,
+	every time.Duration) (edges, error) {
 	if len(had) == 0 {
 		had = edges{{At: info.Created.UnixMilli()}} // no file has anything from before
 	}

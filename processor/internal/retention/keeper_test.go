@@ -15,8 +15,8 @@ import (
 
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/processor/internal/shard"
-	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/processor/internal/streams"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -33,20 +33,22 @@ func keeper() *Keeper {
 
 func logAt(hours float64, first, last uint64) *jetstream.StreamInfo {
 	info := &jetstream.StreamInfo{Created: start, TimeStamp: at(hours)}
-	info.State = jetstream.StreamState{FirstSeq: first, LastSeq: last, Msgs: last + 1 - first, Bytes: 1000 * (last + 1 - first), LastTime: at(hours)}
+	info.State = jetstream.StreamState{FirstSeq: first, LastSeq: last, Msgs: last + 1 - first,
+		Bytes: 1000 * (last + 1 - first), LastTime: at(hours)}
 	return info
 }
 
-func taken(hours float64, offset uint64) snapshot.Generation {
-	return snapshot.Generation{Begun: at(hours).UnixMilli(), Taken: at(hours).UnixMilli(), Offset: offset, Bytes: 100}
+func taken(hours float64, offset uint64) wire.Generation {
+	return wire.Generation{Begun: at(hours).UnixMilli(), Taken: at(hours).UnixMilli(), Offset: offset, Bytes: 100}
 }
 
 // TestWants: the shard gets a snapshot when its last is an interval old, when the log has grown, when
 // somebody asks, and in place of a damaged one; and none while nothing is left that should be gone.
 func TestWants(t *testing.T) {
 	clean := func(k *Keeper) {
-		k.generations = []snapshot.Generation{taken(20, 10), taken(10, 10)}
-		k.kept.Log, k.kept.Objects, k.kept.Redis = edges{{at(9).UnixMilli(), 8}}, edges{{at(9).UnixMilli(), 3}}, at(9).UnixMilli()
+		k.generations = []wire.Generation{taken(20, 10), taken(10, 10)}
+		k.kept.Log, k.kept.Objects, k.kept.Redis = edges{{at(9).UnixMilli(), 8}}, edges{{at(9).UnixMilli(), 3}},
+			at(9).UnixMilli()
 		k.stirred = at(8).UnixMilli()
 	}
 	for _, c := range []struct {
@@ -59,18 +61,22 @@ func TestWants(t *testing.T) {
 	}{
 		{"young log", 9.9, 1, 10, nil, false},
 		{"old log", 10, 1, 10, nil, true},
-		{"an old snapshot", 14, 1, 10, func(k *Keeper) { k.generations = []snapshot.Generation{taken(4, 5)} }, true},
-		{"not yet", 13.9, 1, 10, func(k *Keeper) { k.generations = []snapshot.Generation{taken(4, 5)} }, false},
-		{"the newest counts", 14, 1, 10, func(k *Keeper) { k.generations = []snapshot.Generation{taken(5, 5), taken(4, 5)} }, false},
+		{"an old snapshot", 14, 1, 10, func(k *Keeper) { k.generations = []wire.Generation{taken(4, 5)} }, true},
+		{"not yet", 13.9, 1, 10, func(k *Keeper) { k.generations = []wire.Generation{taken(4, 5)} }, false},
+		{"the newest counts", 14, 1, 10, func(k *Keeper) { k.generations = []wire.Generation{taken(5, 5), taken(4, 5)} },
+			false},
 		{"a log that has grown", 9, 1, 100_000, nil, true},
-		{"a log that has grown since the last", 9, 1, 100_000, func(k *Keeper) { k.generations = []snapshot.Generation{taken(8, 1)} }, true},
+		{"a log that has grown since the last", 9, 1, 100_000, func(k *Keeper) {
+			k.generations = []wire.Generation{taken(8,
+				1)}
+		}, true},
 		{"a log that has grown less than it costs", 9, 1, 100_000, func(k *Keeper) {
-			k.generations = []snapshot.Generation{{Offset: 1, Begun: at(8).UnixMilli(), Bytes: 50 << 20}}
+			k.generations = []wire.Generation{{Offset: 1, Begun: at(8).UnixMilli(), Bytes: 50 << 20}}
 		}, false},
 		{"asked", 1, 1, 10, func(k *Keeper) { k.asked.Store(at(1).UnixMilli()) }, true},
 		{"taken since", 1, 1, 10, func(k *Keeper) {
 			k.asked.Store(at(1).UnixMilli())
-			k.generations = []snapshot.Generation{taken(1, 5)}
+			k.generations = []wire.Generation{taken(1, 5)}
 		}, false},
 		{"damaged", 1, 1, 10, func(k *Keeper) { k.tries.anew = 2 }, true},
 		{"failed just before", 1, 1, 10, func(k *Keeper) { k.tries = tries{anew: 1, until: at(1.1)} }, false},
@@ -94,15 +100,15 @@ func TestWants(t *testing.T) {
 // count until the file is gone.
 func TestReport(t *testing.T) {
 	k := keeper()
-	if r := k.Report(at(0)); r.Oldest != nil {
+	if r := k.Known(at(0)); r != nil {
 		t.Errorf("before anything is known: %+v", r)
 	}
-	hours := func(place string, now float64) float64 { return k.Report(at(now)).Oldest[place].Hours() }
+	hours := func(place string, now float64) float64 { return k.Known(at(now)).Oldest[place] / 3600 }
 	k.seen, k.stirred = logAt(30, 1, 100), at(30).UnixMilli()
 	if got := hours(inLog, 30); got != 30 {
 		t.Errorf("without snapshots the log is clean for %v hours", got)
 	}
-	k.generations = []snapshot.Generation{taken(25, 90), taken(15, 50)}
+	k.generations = []wire.Generation{taken(25, 90), taken(15, 50)}
 	k.kept.Log = edges{{at(5).UnixMilli(), 20}, {at(15).UnixMilli(), 48}, {at(25).UnixMilli(), 88}}
 	k.kept.Objects = edges{{at(5).UnixMilli(), 2}, {at(15).UnixMilli(), 9}, {at(25).UnixMilli(), 12}}
 	k.kept.Redis = at(20).UnixMilli()
@@ -121,7 +127,8 @@ func TestReport(t *testing.T) {
 			t.Errorf("nothing has died since, and %s has bytes for %v hours", place, got)
 		}
 	}
-	k.eventsAge, k.kept.Events = 40*time.Hour, edges{{at(10).UnixMilli(), 1}, {at(19).UnixMilli(), 2}, {at(22).UnixMilli(), 3}}
+	k.eventsAge, k.kept.Events = 40*time.Hour, edges{{at(10).UnixMilli(), 1}, {at(19).UnixMilli(), 2},
+		{at(22).UnixMilli(), 3}}
 	if got := hours(inEvents, 60); got != 41 {
 		t.Errorf("events: %v hours", got)
 	}
@@ -135,7 +142,8 @@ func TestProblem(t *testing.T) {
 		t.Errorf("in time: %v", err)
 	}
 	k.failure = errors.New("no disk")
-	if err := k.Problem(at(50.1)); err == nil || !strings.Contains(err.Error(), "the log may have bytes of documents that are gone for 50h6m0s, and --forget-within promises 50h0m0s") || !strings.Contains(err.Error(), "no disk") {
+	if err := k.Problem(at(50.1)); err == nil || !strings.Contains(err.Error(), "the log may have bytes of documents "+
+		"that are gone for 50h6m0s, and --forget-within promises 50h0m0s") || !strings.Contains(err.Error(), "no disk") {
 		t.Errorf("late: %v", err)
 	}
 	k.kept.Since = at(10).UnixMilli()
@@ -169,7 +177,8 @@ func TestProblemOfABeginning(t *testing.T) {
 // TestPauses: pauses grow, and stay short where lapse has to forget soon.
 func TestPauses(t *testing.T) {
 	k := keeper()
-	for failures, want := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 5: 16 * time.Second, 100: 10 * time.Minute} {
+	for failures, want := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 5: 16 * time.Second,
+		100: 10 * time.Minute} {
 		if got := k.pauseAfter(failures); got != want {
 			t.Errorf("after %d failures %s, want %s", failures, got, want)
 		}
@@ -208,8 +217,9 @@ func TestG12_OnDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := keeper()
 		k.Sync = time.Minute
-		some := func(newest uint64) []snapshot.Generation {
-			return []snapshot.Generation{{Generation: newest, Offset: 10 * newest, Begun: at(9).UnixMilli()}, {Generation: newest - 1, Offset: 10 * (newest - 1)}}
+		some := func(newest uint64) []wire.Generation {
+			return []wire.Generation{{Generation: newest, Offset: 10 * newest, Begun: at(9).UnixMilli()},
+				{Generation: newest - 1, Offset: 10 * (newest - 1)}}
 		}
 		check := func(when string, behind uint64, wanted bool) {
 			t.Helper()
@@ -274,14 +284,15 @@ func TestReportAfterARest(t *testing.T) {
 		k.seen = logAt(hours, 10, 10)
 	}
 	look(8, false)
-	k.generations = []snapshot.Generation{taken(20, 10), taken(10, 10)}
-	k.kept.Log, k.kept.Objects, k.kept.Redis = edges{{at(9).UnixMilli(), 8}}, edges{{at(9).UnixMilli(), 3}}, at(9).UnixMilli()
+	k.generations = []wire.Generation{taken(20, 10), taken(10, 10)}
+	k.kept.Log, k.kept.Objects, k.kept.Redis = edges{{at(9).UnixMilli(), 8}}, edges{{at(9).UnixMilli(), 3}},
+		at(9).UnixMilli()
 	look(21, true)
 	look(500, true)
 	look(501, false)
 	for _, place := range []string{inLog, inSnapshots, inRedis} {
-		if got := k.Report(at(502)).Oldest[place]; got < 2*time.Hour || got > 2*time.Hour+time.Minute {
-			t.Errorf("%s has bytes for %s, and the rest has ended 2 hours ago", place, got)
+		if got := k.Known(at(502)).Oldest[place]; got < 7200 || got > 7260 {
+			t.Errorf("%s has bytes for %v s, and the rest has ended 2 hours ago", place, got)
 		}
 	}
 	if err := k.Problem(at(502)); err != nil {
@@ -299,8 +310,10 @@ func TestReportAfterARest(t *testing.T) {
 func TestHolds(t *testing.T) {
 	k := keeper()
 	k.Names.Shards = 2
-	k.generations = []snapshot.Generation{{Generation: 8, Begun: at(20).UnixMilli(), Offset: 10}, {Generation: 7, Begun: at(10).UnixMilli(), Offset: 10}}
-	k.kept.Log, k.kept.Objects, k.kept.Redis = edges{{at(9).UnixMilli(), 8}}, edges{{at(9).UnixMilli(), 3}}, at(9).UnixMilli()
+	k.generations = []wire.Generation{{Generation: 8, Begun: at(20).UnixMilli(), Offset: 10},
+		{Generation: 7, Begun: at(10).UnixMilli(), Offset: 10}}
+	k.kept.Log, k.kept.Objects, k.kept.Redis = edges{{at(9).UnixMilli(), 8}}, edges{{at(9).UnixMilli(), 3}},
+		at(9).UnixMilli()
 	k.kept.Floors, k.stirred = []floor{{8, 60}, {7, 40}}, at(8).UnixMilli()
 	want := func(when string, stirred float64, files edges, wanted bool) {
 		t.Helper()
@@ -338,7 +351,7 @@ func TestForget(t *testing.T) {
 	k := keeper()
 	k.Names.Shard, k.Names.Shards = 1, 2
 	k.stirred, k.seen = at(19).UnixMilli(), logAt(20, 1, 100)
-	k.generations = []snapshot.Generation{taken(19, 90), taken(18, 80)}
+	k.generations = []wire.Generation{taken(19, 90), taken(18, 80)}
 	k.forget.Store(at(20).UnixMilli())
 	want := func(when string, wanted, done bool) {
 		t.Helper()
@@ -352,8 +365,9 @@ func TestForget(t *testing.T) {
 	want("no file was ended", true, false)
 	k.kept.Log, k.kept.Objects = edges{{at(20).UnixMilli(), 100}}, edges{{at(20).UnixMilli(), 50}}
 	want("no snapshot was taken since", true, false)
-	k.generations = []snapshot.Generation{
-		{Generation: 4, Begun: at(20.002).UnixMilli(), Offset: 101}, {Generation: 3, Begun: at(20.001).UnixMilli(), Offset: 100},
+	k.generations = []wire.Generation{
+		{Generation: 4, Begun: at(20.002).UnixMilli(), Offset: 101},
+		{Generation: 3, Begun: at(20.001).UnixMilli(), Offset: 100},
 	}
 	k.kept.Floors = []floor{{4, 60}, {3, 50}}
 	k.oldest = 50

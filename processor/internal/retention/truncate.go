@@ -12,10 +12,12 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/crash"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/processor/internal/streams"
+	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // begunBefore is when the older of two generations was begun; 0 if there are not two.
-func begunBefore(all []snapshot.Generation) (begun int64) {
+func begunBefore(all []wire.Generation) (begun int64) {
 	if len(all) < snapshot.Kept {
 		return 0
 	}
@@ -30,7 +32,7 @@ type synced struct {
 }
 
 // note notes the generations that are recorded, newest first.
-func (s *synced) note(all []snapshot.Generation, now time.Time) {
+func (s *synced) note(all []wire.Generation, now time.Time) {
 	if len(all) == 0 {
 		s.offset = 0
 	} else if s.newest != all[0].Generation {
@@ -117,7 +119,8 @@ func (k *Keeper) verify(ctx context.Context, upTo uint64) error {
 			err = k.Desk.Store().Verify(ctx, m)
 		}
 		if err == nil && m.Offset < upTo { // a server has lost the end of the bucket
-			err = fmt.Errorf("%w: the record names one at offset %d, although later ones were recorded", snapshot.ErrDamaged, m.Offset)
+			err = fmt.Errorf("%w: the record names one at offset %d, although later ones were recorded", snapshot.ErrDamaged,
+				m.Offset)
 		}
 	}
 	if err == nil && len(all) < snapshot.Kept {
@@ -128,4 +131,64 @@ func (k *Keeper) verify(ctx context.Context, upTo uint64) error {
 		k.tries.anew = snapshot.Kept
 	}
 	return err
+}
+
+// endEvents ends the file of the stream of events now and then: the server removes a file only when all
+// events in it have aged out.
+func (k *Keeper) endEvents(ctx context.Context, now time.Time) error {
+	every := k.within / eventEdges
+	if now.UnixMilli()-k.kept.Events.last().At < every.Milliseconds() && k.eventsAge > 0 &&
+		k.kept.Events.last().At >= k.forget.Load() {
+		return nil
+	}
+	s := k.Log.Streams
+	info, err := s.Events.Info(ctx)
+	if err != nil {
+		return streams.Gone(err, s.Events.CachedInfo().Config.Name)
+	}
+	next, filling := *k.kept, s.EventsFilling(k.Names.Prefix, k.Mirrored)
+	if !filling.Fits(info) {
+		filling = s.EventsFilling(k.Names.Prefix, false)
+	}
+	if next.Events, err = k.end(ctx, k.kept.Events, now, info, filling, every); err != nil {
+		return err
+	}
+	if err := k.save(ctx, next); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.eventsAge = info.Config.MaxAge
+	return nil
+}
+
+// rewriteRedis lets Redis write its files anew, once in an interval while documents die.
+func (k *Keeper) rewriteRedis(ctx context.Context, info *jetstream.StreamInfo) error {
+	now, last := info.TimeStamp.UnixMilli(), max(k.kept.Redis, info.Created.UnixMilli())
+	if last >= k.forget.Load() && (last > k.stirredIn(inRedis) || now-last < k.interval().Milliseconds()) {
+		return nil
+	}
+	err := k.Redis.Rewrite(ctx)
+	if errors.Is(err, store.ErrDenied) {
+		if !k.denied {
+			k.Logger.Warn("Redis does not rewrite its files, which keep bytes of removed documents: permit it "+
+				"(deploy/redis/users.acl), or let Redis do it more often than --forget-within", slog.Any("error", err))
+		}
+		k.setDenied(true)
+		err = nil
+	} else if err == nil {
+		k.setDenied(false)
+	}
+	if err != nil {
+		return err
+	}
+	next := *k.kept
+	next.Redis = now
+	return k.save(ctx, next)
+}
+
+func (k *Keeper) setDenied(denied bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.denied = denied
 }

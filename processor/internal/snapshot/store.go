@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/sink/events"
+	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -40,7 +42,7 @@ func NewStore(objects Objects, records Records, shard int, log string, hook cras
 }
 
 // Recorded are the generations that the record names, newest first.
-func (s *Store) Recorded(ctx context.Context) ([]Generation, error) {
+func (s *Store) Recorded(ctx context.Context) ([]wire.Generation, error) {
 	r, err := s.record(ctx)
 	return r.Generations, err
 }
@@ -77,7 +79,7 @@ func (s *Store) Generations(ctx context.Context) ([]*Manifest, error) {
 }
 
 // manifest reads the manifest of a generation.
-func (s *Store) manifest(ctx context.Context, g Generation) (*Manifest, error) {
+func (s *Store) manifest(ctx context.Context, g wire.Generation) (*Manifest, error) {
 	object, err := s.read(ctx, g.Manifest, g.SHA256)
 	if err != nil {
 		return nil, err
@@ -164,8 +166,8 @@ func (s *Store) claim(ctx context.Context) (r record, err error) {
 
 // add names a generation in the record that its claim has left, and removes what does not count
 // any more.
-func (s *Store) add(ctx context.Context, r record, g Generation) error {
-	r.Generations = append([]Generation{g}, r.Generations[:min(len(r.Generations), Kept-1)]...)
+func (s *Store) add(ctx context.Context, r record, g wire.Generation) error {
+	r.Generations = append([]wire.Generation{g}, r.Generations[:min(len(r.Generations), Kept-1)]...)
 	if err := s.change(ctx, &r); err != nil {
 		return fmt.Errorf("%w: %w", errSuperseded, err)
 	}
@@ -246,4 +248,94 @@ func parseName(name string) (shard int, generation uint64, ok bool) {
 	shard, err := strconv.Atoi(first)
 	generation, err2 := strconv.ParseUint(second, 10, 64)
 	return shard, generation, ok && err == nil && err2 == nil
+}
+
+// errSuperseded is the error of a snapshot that does not count, because another owner has changed the record of the
+// shard meanwhile.
+var errSuperseded = errors.New("another owner has changed the record of the shard's snapshots")
+
+// Records is where the records of the shards are stored: a value per key, changed by
+// compare-and-set.
+type Records interface {
+	// Value is the value of a key and its revision: nil if there is none.
+	Value(ctx context.Context, key string) (value []byte, revision uint64, err error)
+	// Update stores a value in place of the one at a revision; 0 if there is none.
+	Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error)
+	// Is reports whether a snapshot of the log with an identity, up to an offset, is of the log of the records.
+	Is(log string, offset uint64) bool
+}
+
+// record is the record of a shard, and the revision at which it was read.
+type record struct {
+	wire.SnapshotRecord
+	revision uint64
+}
+
+// record reads the record.
+func (s *Store) record(ctx context.Context) (r record, err error) {
+	value, revision, err := s.records.Value(ctx, wire.SnapshotKey(s.shard))
+	if err != nil {
+		return r, fmt.Errorf("read the record of the snapshots: %w", err)
+	}
+	if value != nil {
+		if err := wire.CheckStored(fmt.Sprintf("the record of the snapshots of shard %d", s.shard), value); err != nil {
+			return r, err
+		}
+		if err := json.Unmarshal(value, &r.SnapshotRecord); err != nil {
+			return r, fmt.Errorf("read the record of the snapshots: %w", err)
+		}
+	}
+	if !s.records.Is(r.Log, 0) { // they are of a log that was removed
+		r.SnapshotRecord = wire.SnapshotRecord{Claimed: r.Claimed}
+	}
+	r.Format, r.Log, r.revision = wire.Format, s.log, revision
+	return r, nil
+}
+
+// change stores a record in place of the one that was read.
+func (s *Store) change(ctx context.Context, r *record) error {
+	value, err := json.Marshal(r.SnapshotRecord)
+	if err != nil {
+		return err
+	}
+	revision, err := s.records.Update(ctx, wire.SnapshotKey(s.shard), value, r.revision)
+	if err != nil {
+		return fmt.Errorf("store the record of the snapshots: %w", err)
+	}
+	r.revision = revision
+	return nil
+}
+
+// Manifest describes a snapshot that was finished.
+type Manifest struct {
+	Format     int    `json:"format"` // see wire.Format
+	Log        string `json:"log"`    // identity of the log
+	Shard      int    `json:"shard"`
+	Generation uint64 `json:"generation"` // 1 for the first of a shard
+
+	// The state of the shard. Offset is the sequence up to which the log was applied.
+	Offset     uint64            `json:"offset"`
+	Watermark  int64             `json:"watermark"` // log time at the offset, Unix milliseconds
+	Stamp      store.Stamp       `json:"stamp"`
+	Configured uint64            `json:"configured,omitempty"`
+	Configs    map[string]string `json:"configs,omitempty"` // as the stored shard has them
+	// Published is the position up to which all outputs of the shard were published. From is a
+	// place in the stream of events, behind which it stores the outputs that are caused after that;
+	// Last is where it has the last output that was published when the snapshot was finished.
+	Published     uint64       `json:"published"`
+	PublishedTime int64        `json:"publishedTime"`
+	From          events.Place `json:"from,omitzero"`
+	Last          events.Place `json:"last,omitzero"`
+
+	Documents uint64  `json:"documents"` // entries of the kind Put
+	Bytes     uint64  `json:"bytes"`     // of the chunks
+	Taken     int64   `json:"taken"`     // when it was finished, Unix milliseconds
+	Chunks    []Chunk `json:"chunks"`
+}
+
+// Chunk is a part of a snapshot: an object of the store.
+type Chunk struct {
+	Name   string `json:"name"`
+	Bytes  int    `json:"bytes"`
+	SHA256 string `json:"sha256"`
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/seed18712806/lapse/processor/internal/crash"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // memoryRecords are Records in memory.
@@ -65,7 +66,7 @@ func newRig() *rig {
 }
 
 // take takes a snapshot, as the owner of the shard does.
-func (r *rig) take(t *testing.T, offset uint64, all []Entry) (Generation, error) {
+func (r *rig) take(t *testing.T, offset uint64, all []Entry) (wire.Generation, error) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {
@@ -91,9 +92,11 @@ func (r *rig) take(t *testing.T, offset uint64, all []Entry) (Generation, error)
 
 func documents(n, size int) (all []Entry) {
 	for i := range n {
-		all = append(all, Entry{Kind: Put, Collection: "c", ID: fmt.Sprint("id", i), Value: []byte(strings.Repeat(fmt.Sprint(i, " "), size))})
+		all = append(all, Entry{Kind: Put, Collection: "c", ID: fmt.Sprint("id", i),
+			Value: []byte(strings.Repeat(fmt.Sprint(i, " "), size))})
 	}
-	return append(all, Entry{Kind: Renew, Collection: "c", ID: "id0", Value: []byte{0, 1}}, Entry{Kind: Remove, Collection: "c", ID: "id1"},
+	return append(all, Entry{Kind: Renew, Collection: "c", ID: "id0", Value: []byte{0, 1}},
+		Entry{Kind: Remove, Collection: "c", ID: "id1"},
 		Entry{Kind: Drop, Collection: "d"}, Entry{Kind: Move, Collection: "c", Value: []byte("e")})
 }
 
@@ -170,7 +173,8 @@ func TestSnapshotsAreReadAsTheyWereWritten(t *testing.T) {
 // TestCrashLeavesNothingThatCounts: wherever the taking of a snapshot ends, the generations before
 // are whole; and the next snapshot removes what is left.
 func TestCrashLeavesNothingThatCounts(t *testing.T) {
-	for _, point := range []crash.Point{crash.BeforeChunk, crash.AfterChunk, crash.BeforeManifest, crash.AfterManifest, crash.BeforeRecord, crash.AfterRecord} {
+	for _, point := range []crash.Point{crash.BeforeChunk, crash.AfterChunk, crash.BeforeManifest, crash.AfterManifest,
+		crash.BeforeRecord, crash.AfterRecord} {
 		t.Run(string(point), func(t *testing.T) {
 			r := newRig()
 			for n := range 2 {
@@ -201,7 +205,8 @@ func TestCrashLeavesNothingThatCounts(t *testing.T) {
 			}
 			all, _ = r.Generations(t.Context())
 			names, _ := r.objects.Names(t.Context())
-			if want := len(all[0].Chunks) + len(all[1].Chunks) + 2; len(names) != want || all[0].Offset != 4 || all[1].Offset != want64(point) {
+			if want := len(all[0].Chunks) + len(all[1].Chunks) + 2; len(names) != want || all[0].Offset != 4 ||
+				all[1].Offset != want64(point) {
 				t.Errorf("%d objects are left, want %d; generations at %d, %d", len(names), want, all[0].Offset, all[1].Offset)
 			}
 		})
@@ -277,7 +282,8 @@ func TestDamagedSnapshots(t *testing.T) {
 			}
 			all, err := r.Generations(t.Context())
 			if c.manifest {
-				if len(all) != 1 || all[0].Generation != 1 || !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "generation 2:") {
+				if len(all) != 1 || all[0].Generation != 1 || !errors.Is(err, ErrDamaged) ||
+					!strings.Contains(err.Error(), "generation 2:") {
 					t.Errorf("generations %v, %v", all, err)
 				}
 				return
@@ -383,7 +389,8 @@ func TestReadsWithoutAnswers(t *testing.T) {
 			t.Errorf("%d entries, want %d", len(got), len(all))
 		}
 		r.Store.objects = &silent{r.objects, map[string]int{}, 100}
-		if err := r.Verify(t.Context(), manifests[0]); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrDamaged) {
+		if err := r.Verify(t.Context(), manifests[0]); !errors.Is(err, context.DeadlineExceeded) ||
+			errors.Is(err, ErrDamaged) {
 			t.Errorf("without any answer: %v", err)
 		}
 	})

@@ -16,7 +16,7 @@ import (
 
 const (
 	chunkBytes = 1 << 20 // before compression; the last entry may exceed it
-	// A scan pauses while roomFor chunks wait, and the changes of the shard may take as many
+	// roomFor is how many chunks wait while a scan pauses, and the changes of the shard may take as many
 	// again several times over. What is beyond that means that the store is too slow.
 	roomFor    = 2
 	mostChunks = 16
@@ -104,7 +104,7 @@ func (w *Writer) err() error {
 }
 
 // run stores what the owner adds, until it finishes or fails.
-func (s *Store) run(ctx context.Context, w *Writer, r record, begun time.Time) (Generation, error) {
+func (s *Store) run(ctx context.Context, w *Writer, r record, begun time.Time) (wire.Generation, error) {
 	g, err := s.write(ctx, w, r, begun)
 	if err != nil {
 		w.fail(err)
@@ -113,7 +113,7 @@ func (s *Store) run(ctx context.Context, w *Writer, r record, begun time.Time) (
 	return g, nil
 }
 
-func (s *Store) write(ctx context.Context, w *Writer, r record, begun time.Time) (g Generation, err error) {
+func (s *Store) write(ctx context.Context, w *Writer, r record, begun time.Time) (g wire.Generation, err error) {
 	generation := r.Claimed
 	var chunks []Chunk
 	put := func(content []byte) error {
@@ -166,7 +166,7 @@ func (s *Store) write(ctx context.Context, w *Writer, r record, begun time.Time)
 }
 
 // putManifest stores a manifest, and reads the whole snapshot back.
-func (s *Store) putManifest(ctx context.Context, m *Manifest, begun time.Time) (g Generation, err error) {
+func (s *Store) putManifest(ctx context.Context, m *Manifest, begun time.Time) (g wire.Generation, err error) {
 	text, err := json.Marshal(m)
 	if err != nil {
 		return g, err
@@ -175,9 +175,10 @@ func (s *Store) putManifest(ctx context.Context, m *Manifest, begun time.Time) (
 		return g, err
 	}
 	object := compress(text)
-	g = Generation{
+	g = wire.Generation{
 		Generation: m.Generation, Manifest: objectName(m.Shard, m.Generation, "manifest"), SHA256: hash(object),
-		Offset: m.Offset, Configured: m.Configured, Documents: m.Documents, Bytes: m.Bytes, Begun: begun.UnixMilli(), Taken: m.Taken,
+		Offset: m.Offset, Configured: m.Configured, Documents: m.Documents, Bytes: m.Bytes, Begun: begun.UnixMilli(),
+		Taken: m.Taken,
 	}
 	if err := s.put(ctx, g.Manifest, object); err != nil {
 		return g, err
@@ -220,4 +221,63 @@ func again(ctx context.Context, request func(context.Context) error) (err error)
 		}
 	}
 	return err
+}
+
+// errNotBegun: the owner has not begun the snapshot in time.
+var errNotBegun = errors.New("the owner of the shard did not begin a snapshot")
+
+// beginWithin is how long an owner may take to begin. One that rebuilds the shard, or that fails,
+// does not begin.
+const beginWithin = 30 * time.Second
+
+// Desk passes orders from the one who wants snapshots to the owner, who takes them. There is one
+// order at a time.
+type Desk struct {
+	store *Store
+	order atomic.Pointer[Writer]
+}
+
+// NewDesk makes a desk of a store.
+func NewDesk(s *Store) *Desk { return &Desk{store: s} }
+
+// Store is the store of the snapshots; nil if there is no desk.
+func (d *Desk) Store() *Store {
+	if d == nil {
+		return nil
+	}
+	return d.store
+}
+
+// Order is the writer of a snapshot that the owner is to take now; nil if none is wanted. It
+// hands each out once. The owner calls it between steps.
+func (d *Desk) Order() *Writer {
+	if d == nil {
+		return nil
+	}
+	w := d.order.Load()
+	if w == nil || !d.order.CompareAndSwap(w, nil) {
+		return nil
+	}
+	return w
+}
+
+// Take orders a snapshot, and waits until it is stored. begun is the present instant,
+// by the caller's clock. Only one goroutine may call Take at a time.
+func (d *Desk) Take(ctx context.Context, begun time.Time) (wire.Generation, error) {
+	r, err := d.store.claim(ctx)
+	if err != nil {
+		return wire.Generation{}, err
+	}
+	w := newWriter()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := time.AfterFunc(beginWithin, func() {
+		if d.order.CompareAndSwap(w, nil) {
+			cancel(errNotBegun)
+		}
+	})
+	defer late.Stop()
+	d.order.Store(w)
+	defer d.order.CompareAndSwap(w, nil)
+	return d.store.run(ctx, w, r, begun)
 }

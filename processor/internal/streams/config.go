@@ -2,10 +2,13 @@ package streams
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -29,9 +32,11 @@ func CheckEvents(maxAge *time.Duration, forgetWithin time.Duration) error {
 	case maxAge == nil || *maxAge > 0 && *maxAge <= most:
 		return nil
 	case *maxAge <= 0:
-		return fmt.Errorf("--events-max-age %s keeps events for ever, and --forget-within %s does not allow that: keep events for %s at most, or set --forget-within to a longer time", *maxAge, forgetWithin, most)
+		return fmt.Errorf("--events-max-age %s keeps events for ever, and --forget-within %s does not allow that: keep "+
+			"events for %s at most, or set --forget-within to a longer time", *maxAge, forgetWithin, most)
 	}
-	return fmt.Errorf("--events-max-age %s is too long for --forget-within %s: keep events for %s at most (7/8 of it), or set --forget-within to a longer time", *maxAge, forgetWithin, most)
+	return fmt.Errorf("--events-max-age %s is too long for --forget-within %s: keep events for %s at most (7/8 of it), "+
+		"or set --forget-within to a longer time", *maxAge, forgetWithin, most)
 }
 
 // logConfig is the configuration of the log. configs is the identity of the stream of
@@ -119,11 +124,14 @@ func compare(have, want jetstream.StreamConfig) error {
 		case h == wire.Restoring:
 			return restoring(have.Name)
 		case key == wire.ShardsKey && h != "":
-			return mismatch(have.Name, "it was created with %s shards, and the options have %s: use the number of the stream, or copy the documents to another prefix (lapse export, lapse import)", h, w)
+			return mismatch(have.Name, "it was created with %s shards, and the options have %s: use the number of the stream, "+
+				"or copy the documents to another prefix (lapse export, lapse import)", h, w)
 		case key == configsKey && h != "":
-			return stranger(have.Name, "its configurations are from another stream, which was deleted or created again: restore that one, or begin anew with another prefix")
+			return stranger(have.Name, "its configurations are from another stream, which was deleted or created again: "+
+				"restore that one, or begin anew with another prefix")
 		case key == logKey && h != "":
-			return stranger(have.Name, "its events are from another log, which was deleted or created again: restore that log, or remove this stream and the bucket of checkpoints to begin anew")
+			return stranger(have.Name, "its events are from another log, which was deleted or created again: restore that "+
+				"log, or remove this stream and the bucket of checkpoints to begin anew")
 		case h == "":
 			return mismatch(have.Name, "it was not created by lapse (its metadata has no %s)", key)
 		default:
@@ -143,7 +151,8 @@ func compare(have, want jetstream.StreamConfig) error {
 	case !reflect.DeepEqual(have.SubjectTransform, want.SubjectTransform):
 		return mismatch(have.Name, "it changes subjects (subject_transform) in another way than lapse has set")
 	case want.AllowAtomicPublish && have.PersistMode == jetstream.AsyncPersistMode:
-		return mismatch(have.Name, "its persist_mode is async, and must be default: with async, NATS accepts no atomic batches, and may lose what it has acknowledged")
+		return mismatch(have.Name, "its persist_mode is async, and must be default: with async, NATS accepts no atomic "+
+			"batches, and may lose what it has acknowledged")
 	case want.AllowAtomicPublish && !(have.AllowAtomicPublish && have.AllowBatchPublish):
 		return mismatch(have.Name, "it does not accept all batches of messages: set allow_atomic and allow_batched")
 	case want.DenyDelete && !have.DenyDelete:
@@ -157,9 +166,11 @@ func compare(have, want jetstream.StreamConfig) error {
 	case have.Sealed:
 		return mismatch(have.Name, "it is sealed, and accepts no messages")
 	case want.Metadata[logKey] != "" && have.MaxMsgSize > 0 && have.MaxMsgSize < leastMessage:
-		return mismatch(have.Name, "it accepts messages of up to %d bytes (max_msg_size), and an event without its document may need %d: set it to more, or to -1 for no limit", have.MaxMsgSize, leastMessage)
+		return mismatch(have.Name, "it accepts messages of up to %d bytes (max_msg_size), and an event without its "+
+			"document may need %d: set it to more, or to -1 for no limit", have.MaxMsgSize, leastMessage)
 	case have.MaxMsgsPerSubject > 0:
-		return mismatch(have.Name, "it keeps only %d messages per subject (max_msgs_per_subject), and must keep all", have.MaxMsgsPerSubject)
+		return mismatch(have.Name, "it keeps only %d messages per subject (max_msgs_per_subject), and must keep all",
+			have.MaxMsgsPerSubject)
 	case have.Storage != want.Storage:
 		return mismatch(have.Name, "its storage is %s, and must be %s", have.Storage, want.Storage)
 	}
@@ -189,4 +200,77 @@ func orDefault[T any](p *T, d T) T {
 		return d
 	}
 	return *p
+}
+
+// eventsBytes bound the stream of events, so that no client fills the disk of NATS with them: the first one by default,
+// a later one where NATS has no room for that, which it reserves; -1 is for none. Each is 1/64 below 4 GiB, 1 GiB or
+// 256 MiB, so that a store of such a size has room for the other streams.
+var eventsBytes = []int64{4032 << 20, 1008 << 20, 252 << 20, -1}
+
+// hasNoRoom reports whether NATS has no room for the bound of a stream: it has too few resources, too little storage,
+// or no server of a cluster has that.
+func hasNoRoom(err error) bool {
+	var refusal *jetstream.APIError
+	return errors.As(err, &refusal) && slices.Contains([]jetstream.ErrorCode{10023, 10047, 10005}, refusal.ErrorCode)
+}
+
+// createEvents creates the stream of events with the first of eventsBytes for which NATS has room.
+func createEvents(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) (stream jetstream.Stream,
+	err error) {
+	for _, want.MaxBytes = range eventsBytes {
+		if stream, err = js.CreateStream(ctx, want); !hasNoRoom(err) {
+			break
+		}
+	}
+	return stream, err
+}
+
+// CheckSize returns an error if a stream has 80 % of the bytes that it may have. It removes its oldest messages then,
+// soon before their age.
+func CheckSize(info *jetstream.StreamInfo) error {
+	size, most := info.State.Bytes, info.Config.MaxBytes
+	if most <= 0 || size < uint64(most)/10*8 {
+		return nil
+	}
+	return fmt.Errorf("stream %s has %d MiB of the %d MiB that it may have: at the limit it removes the oldest "+
+		"messages, before they are %s old",
+		info.Config.Name, size>>20, most>>20, info.Config.MaxAge)
+}
+
+// Limits are those of streams as they were provisioned, by which messages are removed or refused.
+type Limits map[string]jetstream.StreamConfig
+
+// Limits are the limits of the log, of the stream of events and of the stream of configurations.
+func (s *Streams) Limits() Limits {
+	all := Limits{}
+	for _, stream := range []jetstream.Stream{s.Log, s.Events, s.Configs} {
+		if stream != nil {
+			c := stream.CachedInfo().Config
+			all[c.Name] = c
+		}
+	}
+	return all
+}
+
+// Check returns an error if somebody has changed a limit of a stream.
+func (l Limits) Check(have jetstream.StreamConfig) error {
+	was, changed := l[have.Name], []string(nil)
+	for _, one := range []struct {
+		name      string
+		have, was any
+	}{
+		{"max_age", have.MaxAge, was.MaxAge}, {"max_bytes", have.MaxBytes, was.MaxBytes},
+		{"max_msgs", have.MaxMsgs, was.MaxMsgs},
+		{"max_msgs_per_subject", have.MaxMsgsPerSubject, was.MaxMsgsPerSubject},
+		{"max_msg_size", have.MaxMsgSize, was.MaxMsgSize}, {"discard", have.Discard, was.Discard},
+	} {
+		if one.have != one.was {
+			changed = append(changed, fmt.Sprintf("%s is %v, and was %v", one.name, one.have, one.was))
+		}
+	}
+	if was.Name == "" || changed == nil {
+		return nil
+	}
+	return fmt.Errorf("somebody has changed the limits of stream %s while lapse runs: %s", have.Name,
+		strings.Join(changed, "; "))
 }

@@ -28,7 +28,7 @@ func (d *Demotion) Alone(ctx context.Context, do func(stream string, m jetstream
 	o := d.Opts
 	var names []string
 	if o.sharded() {
-		names = append(names, o.root()) // what the logs source is compared here
+		names = append(names, o.Root()) // what the logs source is compared here
 	}
 	for o.Shard = range o.Shards {
 		names = append(names, o.log().Stream())
@@ -58,7 +58,8 @@ func (d *Demotion) Alone(ctx context.Context, do func(stream string, m jetstream
 
 // comparable is the sequence from which on a stream here is compared with that of the first region. What that has
 // truncated cannot be compared: it counts as the same if what is the nearest to it is.
-func (d *Demotion) comparable(ctx context.Context, stream jetstream.Stream, there *jetstream.StreamInfo) (from uint64, err error) {
+func (d *Demotion) comparable(ctx context.Context, stream jetstream.Stream, there *jetstream.StreamInfo) (from uint64,
+	err error) {
 	here := stream.CachedInfo()
 	mine, err := wire.ParseRegion(here.Config.Metadata)
 	if err != nil {
@@ -69,11 +70,13 @@ func (d *Demotion) comparable(ctx context.Context, stream jetstream.Stream, ther
 		return 0, mismatch(here.Config.Name, "%w", err)
 	}
 	if there.Config.Mirror != nil {
-		return 0, mismatch(here.Config.Name, "the region in the JetStream domain %q is not the first: it follows another one", d.First.Domain)
+		return 0, mismatch(here.Config.Name,
+			"the region in the JetStream domain %q is not the first: it follows another one", d.First.Domain)
 	}
 	ids := identities(mine, here)
 	if !slices.ContainsFunc(identities(its, there), func(id int64) bool { return slices.Contains(ids, id) }) {
-		return 0, fmt.Errorf("%w: the region in the JetStream domain %q does not continue the log of this region, which was created at %s: nothing is removed", ErrLogChanged, d.First.Domain, FormatID(Identity(here)))
+		return 0, fmt.Errorf("%w: the region in the JetStream domain %q does not continue the log of this region, which "+
+			"was created at %s: nothing is removed", ErrLogChanged, d.First.Domain, FormatID(Identity(here)))
 	}
 	first := here.State.FirstSeq
 	if there.State.FirstSeq <= first {
@@ -110,7 +113,8 @@ func identities(r wire.Region, info *jetstream.StreamInfo) (all []int64) {
 const comparedAtOnce = 128
 
 // compare calls do with the messages of a stream here, from a sequence on, that the first region does not have.
-func (d *Demotion) compare(ctx context.Context, stream jetstream.Stream, from uint64, there jetstream.StreamState, do func(stream string, m jetstream.Msg) error) error {
+func (d *Demotion) compare(ctx context.Context, stream jetstream.Stream, from uint64, there jetstream.StreamState,
+	do func(stream string, m jetstream.Msg) error) error {
 	name := stream.CachedInfo().Config.Name
 	if last := stream.CachedInfo().State.LastSeq; last == 0 || last < from {
 		return nil
@@ -130,7 +134,7 @@ func (d *Demotion) compare(ctx context.Context, stream jetstream.Stream, from ui
 	for shard := range d.Opts.Shards {
 		ticks = append(ticks, d.Opts.Prefix.Log(shard, d.Opts.Shards).Tick())
 	}
-	copies := d.Opts.sharded() && name != d.Opts.root() // of messages of the stream of configurations
+	copies := d.Opts.sharded() && name != d.Opts.Root() // of messages of the stream of configurations
 	err := d.read(ctx, stream, from, func(m jetstream.Msg) error {
 		if slices.Contains(ticks, m.Subject()) || copies && wire.SourceSequence(m.Headers()) != 0 {
 			return nil
@@ -147,7 +151,8 @@ func (d *Demotion) compare(ctx context.Context, stream jetstream.Stream, from ui
 }
 
 // lacks reports which of some messages of a stream the first region does not have.
-func (d *Demotion) lacks(ctx context.Context, name string, there jetstream.StreamState, some []jetstream.Msg) (alone []bool, err error) {
+func (d *Demotion) lacks(ctx context.Context, name string, there jetstream.StreamState,
+	some []jetstream.Msg) (alone []bool, err error) {
 	alone = make([]bool, len(some))
 	errs := make([]error, len(some))
 	var asking sync.WaitGroup
@@ -172,7 +177,8 @@ func (d *Demotion) lacks(ctx context.Context, name string, there jetstream.Strea
 
 // read reads a stream from a sequence on, to its end of now.
 func (d *Demotion) read(ctx context.Context, stream jetstream.Stream, from uint64, do func(jetstream.Msg) error) error {
-	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from})
+	consumer, err := stream.OrderedConsumer(ctx,
+		jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from})
 	if err != nil {
 		return fmt.Errorf("read stream %s: %w", stream.CachedInfo().Config.Name, err)
 	}
@@ -203,7 +209,7 @@ func (d *Demotion) read(ctx context.Context, stream jetstream.Stream, from uint6
 
 // Remove removes the streams of the region, the root last, and the bucket of checkpoints.
 func (d *Demotion) Remove(ctx context.Context) error {
-	names := append([]string{"KV_" + d.Opts.Prefix.CheckpointBucket()}, d.Opts.all()...)
+	names := append([]string{d.Opts.Prefix.CheckpointStream()}, d.Opts.Prefix.MirrorStreams(d.Opts.Shards)...)
 	for _, name := range names {
 		if err := d.JS.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			return fmt.Errorf("remove stream %s: %w", name, err)

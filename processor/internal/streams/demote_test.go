@@ -31,14 +31,14 @@ func inDomain(t *testing.T, url string, o Options, identity int64) jetstream.Jet
 			t.Fatal(err)
 		}
 	}
-	for _, name := range o.all() {
+	for _, name := range o.Prefix.MirrorStreams(o.Shards) {
 		stream, err := js.Stream(t.Context(), name)
 		if err != nil {
 			continue // snapshots are elsewhere
 		}
 		c := stream.CachedInfo().Config
 		c.Metadata[wire.RegionKey] = wire.Region{Identity: identity}.String()
-		if o.sharded() && name != o.root() {
+		if o.sharded() && name != o.Root() {
 			c.Sources = nil // the test stores what they would
 		}
 		if _, err := js.UpdateStream(t.Context(), c); err != nil {
@@ -48,8 +48,8 @@ func inDomain(t *testing.T, url string, o Options, identity int64) jetstream.Jet
 	return js
 }
 
-// A region that is demoted may have other messages than the first region at the same sequences: the one of them has lost
-// its end and has grown again. Then lapse demote saves those, and those alone; with several shards also
+// A region that is demoted may have other messages than the first region at the same sequences: the one of them has
+// lost its end and has grown again. Then lapse demote saves those, and those alone; with several shards also
 // configurations that no log has sourced.
 func TestDemote_StampsDecide(t *testing.T) {
 	urlA, urlB, link := natstest.StartJoined(t)

@@ -1,9 +1,11 @@
 package streams
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
@@ -55,7 +57,8 @@ func TestG12_GapsThatAreNoted(t *testing.T) {
 		t.Error("deletions could be allowed again")
 	}
 	for _, id := range []string{"6", "8", "9"} {
-		if err := log.Purge(t.Context(), jetstream.WithPurgeSubject(wire.DefaultPrefix.Write(wire.Upsert, "c", id))); err != nil {
+		if err := log.Purge(t.Context(), jetstream.WithPurgeSubject(wire.DefaultPrefix.Write(wire.Upsert, "c",
+			id))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -76,15 +79,22 @@ func TestG12_GapsThatAreNoted(t *testing.T) {
 // TestNoteGaps: notes of what the log no longer reaches back to are left out, and very many gaps are joined,
 // so that they fit into the metadata.
 func TestNoteGaps(t *testing.T) {
-	c := jetstream.StreamConfig{Metadata: map[string]string{gapsKey: `[{"first":2,"last":3},{"first":9,"last":9}]`, "x": "y"}}
-	if err := note(&c, []Gap{{20, 21}, {12, 12}}, 5); err != nil || c.Metadata[gapsKey] != `[{"first":9,"last":9},{"first":12,"last":12},{"first":20,"last":21}]` || c.Metadata["x"] != "y" {
+	c := jetstream.StreamConfig{Metadata: map[string]string{gapsKey: `[{"first":2,"last":3},{"first":9,"last":9}]`,
+		"x": "y"}}
+	add := func(gaps []Gap, first uint64) error {
+		all, err := noted(c)
+		return errors.Join(err, setNoted(&c, append(all, gaps...), first))
+	}
+	if err := add([]Gap{{20, 21}, {12, 12}}, 5); err != nil ||
+		c.Metadata[gapsKey] != `[{"first":9,"last":9},{"first":12,"last":12},{"first":20,"last":21}]` ||
+		c.Metadata["x"] != "y" {
 		t.Errorf("noted %v, %v", c.Metadata, err)
 	}
 	var many []Gap
 	for n := range uint64(100_000) {
 		many = append(many, Gap{1_000_000 + 3*n, 1_000_000 + 3*n})
 	}
-	if err := note(&c, many, 10); err != nil || len(c.Metadata[gapsKey]) > 64<<10 {
+	if err := add(many, 10); err != nil || len(c.Metadata[gapsKey]) > 64<<10 {
 		t.Errorf("%d bytes of metadata, %v", len(c.Metadata[gapsKey]), err)
 	}
 	all, err := known(c)
@@ -92,12 +102,117 @@ func TestNoteGaps(t *testing.T) {
 		t.Errorf("noted %v, %v", all, err)
 	}
 	c.Metadata[wire.RestoredKey] = wire.Restored{Identity: 1, End: 500, Next: 600}.String()
-	for gap, want := range map[Gap]bool{{501, 599}: true, {500, 599}: false, {501, 600}: false, {20, 21}: true, {20, 22}: false} {
+	for gap, want := range map[Gap]bool{{501, 599}: true, {500, 599}: false, {501, 600}: false, {20, 21}: true,
+		{20, 22}: false} {
 		if knows, err := Knows(&jetstream.StreamInfo{Config: c}, gap); knows != want || err != nil {
 			t.Errorf("%v is known: %v, %v", gap, knows, err)
 		}
 	}
-	if text := Text([]Gap{{1, 1}, {3, 5}, {7, 7}, {9, 9}, {11, 11}, {13, 13}}); !strings.Contains(text, "8 messages are missing (sequences 1, 3 to 5, 7, 9, 11 and so on in 6 places, the last of them at 13)") {
+	if text := Text([]Gap{{1, 1}, {3, 5}, {7, 7}, {9, 9}, {11, 11}, {13, 13}}); !strings.Contains(text,
+		"8 messages are missing (sequences 1, 3 to 5, 7, 9, 11 and so on in 6 places, the last of them at 13)") {
 		t.Error(text)
+	}
+}
+
+// The stream of events loses a message of its middle, and its beginning. That is named, also by a process that starts
+// later. What lapse removes of a filling is no loss, nor what a filling has left that was interrupted.
+//
+// It fails if only the end of the stream is compared (G12).
+func TestG12_EventsLostElsewhereThanAtTheEnd(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	js := natstest.Connect(t, natstest.Options{})
+	o := options()
+	s, err := Provision(ctx, js, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish := func(n int) {
+		t.Helper()
+		for range n {
+			if _, err := js.Publish(ctx, o.Prefix.Rejected("x"), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	check := func(w *EventsWatch, want string) {
+		t.Helper()
+		info, err := s.Events.Info(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch err := w.Check(ctx, info); {
+		case want == "" && err != nil, want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("it says %v, want %q", err, want)
+		}
+	}
+	remove := func(seq uint64) {
+		t.Helper()
+		if err := s.Events.DeleteMsg(ctx, seq); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := s.NewEventsWatch()
+	check(w, "")
+	publish(10)
+	check(w, "")
+	f := s.EventsFilling(o.Prefix, false)
+	if _, err := f.Fill(ctx, js); err != nil {
+		t.Fatal(err)
+	}
+	publish(2)
+	check(w, "")
+	last := s.Events.CachedInfo().State.LastSeq
+	if err := f.note(ctx, js, Gap{last + 1, endless}); err != nil { // a filling is interrupted
+		t.Fatal(err)
+	}
+	publish(2)
+	remove(last + 1)
+	check(w, "")
+	if _, err := f.Fill(ctx, js); err != nil {
+		t.Fatal(err)
+	}
+	publish(2)
+	check(s.NewEventsWatch(), "")
+	remove(5)
+	check(w, "1 messages are missing (sequences 5)")
+	if err := s.Events.Purge(ctx, jetstream.WithPurgeSequence(3)); err != nil {
+		t.Fatal(err)
+	}
+	const both = "3 messages are missing (sequences 1 to 2, 5)"
+	check(s.NewEventsWatch(), both) // it was stored where the stream began
+	check(s.NewEventsWatch(), both)
+}
+
+// The limits of a stream remove its beginning. That is no loss.
+func TestLostBeginning(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	at := func(age time.Duration) int64 { return now.Add(-age).UnixNano() }
+	for _, c := range []struct {
+		name          string
+		before, after begin
+		config        jetstream.StreamConfig
+		lost          bool
+	}{
+		{"nothing is removed", begin{First: 4, At: at(0)}, begin{First: 4}, jetstream.StreamConfig{}, false},
+		{"the first one is not old enough", begin{First: 4, At: at(time.Hour)}, begin{First: 9},
+			jetstream.StreamConfig{MaxAge: 2 * time.Hour}, true},
+		{"it is", begin{First: 4, At: at(2 * time.Hour)}, begin{First: 9}, jetstream.StreamConfig{MaxAge: 2 * time.Hour},
+			false},
+		{"there is no limit", begin{First: 4, At: at(time.Hour)}, begin{First: 9}, jetstream.StreamConfig{}, true},
+		{"there are too many bytes", begin{First: 4, At: at(0), Bytes: 100 << 20}, begin{First: 9},
+			jetstream.StreamConfig{MaxBytes: 101 << 20}, false},
+		{"there are few bytes", begin{First: 4, At: at(0), Bytes: 50 << 20}, begin{First: 9},
+			jetstream.StreamConfig{MaxBytes: 101 << 20}, true},
+		{"it is a filling", begin{First: 4, At: at(0)}, begin{First: 9},
+			jetstream.StreamConfig{Metadata: map[string]string{gapsKey: `[{"first":3,"last":8}]`}}, false},
+		{"it is another stream", begin{First: 4, At: at(0), Made: 1}, begin{First: 9, Made: 2}, jetstream.StreamConfig{},
+			false},
+		{"it was empty", begin{}, begin{First: 9}, jetstream.StreamConfig{}, false},
+	} {
+		info := &jetstream.StreamInfo{Config: c.config, TimeStamp: now}
+		if got := lostBeginning(c.before, c.after, info); (got.First != 0) != c.lost {
+			t.Errorf("%s: lost %v", c.name, got)
+		}
 	}
 }

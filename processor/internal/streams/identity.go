@@ -52,22 +52,33 @@ func (l *Log) Is(id string, offset uint64) bool {
 
 // Continues reports whether the log continues another one since a promotion.
 func (l *Log) Continues(id string) bool {
-	return slices.ContainsFunc(l.Streams.Former, func(f wire.Former) bool { return id == strconv.FormatInt(f.Identity, 10) })
+	return slices.ContainsFunc(l.Streams.Former, func(f wire.Former) bool {
+		return id == strconv.FormatInt(f.Identity,
+			10)
+	})
 }
 
 // Info asks for the state of the log.
-func (l *Log) Info(ctx context.Context) (info *jetstream.StreamInfo, err error) {
-	err = l.link.Query(ctx, func(ctx context.Context) (err error) {
-		info, err = l.Streams.Log.Info(ctx)
+func (l *Log) Info(ctx context.Context) (*jetstream.StreamInfo, error) {
+	return query(ctx, l, "ask for the state of the log", func(ctx context.Context) (*jetstream.StreamInfo, error) {
+		return l.Streams.Log.Info(ctx)
+	})
+}
+
+// query asks the leader of the log, again while no answer comes.
+func query[T any](ctx context.Context, l *Log, doing string, ask func(context.Context) (T, error)) (T, error) {
+	var answer T
+	err := l.link.Query(ctx, func(ctx context.Context) (err error) {
+		answer, err = ask(ctx)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("ask for the state of the log: %w", Gone(err, l.name()))
+		err = fmt.Errorf("%s: %w", doing, Gone(err, l.name()))
 	}
-	return info, nil
+	return answer, err
 }
 
-// Value is that of [streams.Streams], asked for again while no answer comes.
+// Value is that of [Streams.Value], asked for again while no answer comes.
 func (l *Log) Value(ctx context.Context, key string) (value []byte, revision uint64, err error) {
 	err = l.link.Query(ctx, func(ctx context.Context) (err error) {
 		value, revision, err = l.Streams.Value(ctx, key)
@@ -76,9 +87,10 @@ func (l *Log) Value(ctx context.Context, key string) (value []byte, revision uin
 	return value, revision, err
 }
 
-// Update is that of [streams.Streams].
+// Update stores a value in the bucket of checkpoints in place of the one at a revision; 0 if there is
+// none.
 func (l *Log) Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
-	return l.Streams.Update(ctx, key, value, revision)
+	return l.Streams.Checkpoints.Update(ctx, key, value, revision)
 }
 
 // Appender appends a tick to the log, and returns its sequence.
@@ -116,10 +128,7 @@ func gone(stream string) error {
 
 // CheckOffset returns the refusal of JudgeOffset as an error.
 func CheckOffset(info *jetstream.StreamInfo, id string, offset uint64) error {
-	if r := JudgeOffset(info, id, offset); r != nil {
-		return r
-	}
-	return nil
+	return JudgeOffset(info, id, offset).orNil()
 }
 
 // JudgeOffset judges whether a shard that has applied the log with an identity up to offset can go on with
@@ -133,7 +142,8 @@ func JudgeOffset(info *jetstream.StreamInfo, id string, offset uint64) *Refusal 
 			"stream %s: %w", info.Config.Name, err)
 	case created != id:
 		return Refuse(ErrLogChanged, "restore that log",
-			"the log was created at %s, and what is stored was computed from the log that was created at %s", FormatID(created), FormatID(id))
+			"the log was created at %s, and what is stored was computed from the log that was created at %s", FormatID(created),
+			FormatID(id))
 	case restored && r.Hides(offset):
 		return Refuse(ErrLogBehind, "start with an empty Redis; lapse builds it from the log",
 			"the log was restored from a backup that ends at sequence %d, and was applied up to %d before", r.End, offset)
@@ -142,7 +152,8 @@ func JudgeOffset(info *jetstream.StreamInfo, id string, offset uint64) *Refusal 
 			"the log begins at sequence %d, and was applied up to %d", log.FirstSeq, offset)
 	case log.LastSeq < offset:
 		return Refuse(ErrLogBehind, "restore the log",
-			"the log ends at sequence %d, and was applied up to %d: it was restored from an older copy, or lost its end", log.LastSeq, offset)
+			"the log ends at sequence %d, and was applied up to %d: it was restored from an older copy, or lost its end",
+			log.LastSeq, offset)
 	}
 	return nil
 }
@@ -164,10 +175,7 @@ func (l *Log) CheckStamp(ctx context.Context, seen store.Stamp, who string, tick
 	if err != nil {
 		return err
 	}
-	if r := JudgeStamp(last, at, found, seen, who); r != nil {
-		return r
-	}
-	return nil
+	return JudgeStamp(last, at, found, seen, who).orNil()
 }
 
 // JudgeStamp compares the stamp of a message of a log that ends at a sequence with the stamp that somebody (who) has
@@ -181,7 +189,8 @@ func JudgeStamp(last uint64, at int64, found bool, seen store.Stamp, who string)
 			"the log ends at sequence %d, and %s message %d: it has lost its end", last, who, seen.Seq)
 	case found && at != seen.At:
 		return Refuse(ErrLogChanged, restore,
-			"message %d of the log was stored at %s, and %s one that was stored at %s: the log has lost its end, and grown again",
+			"message %d of the log was stored at %s, and %s one that was stored at %s: the log has lost its end, and grown "+
+				"again",
 			seen.Seq, nanoTime(at), who, nanoTime(seen.At))
 	}
 	return nil

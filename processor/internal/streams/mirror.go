@@ -41,34 +41,36 @@ type Role struct {
 
 // RoleOf finds out the role of the region that a client is connected to.
 func RoleOf(ctx context.Context, js jetstream.JetStream, o Options) (r Role, err error) {
-	root, err := js.Stream(ctx, o.root())
+	root, err := js.Stream(ctx, o.Root())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return r, nil
 	}
 	if err != nil {
-		return r, fmt.Errorf("look up stream %s: %w", o.root(), err)
+		return r, fmt.Errorf("look up stream %s: %w", o.Root(), err)
 	}
 	c := root.CachedInfo().Config
 	r.Exists, r.Mirror = true, c.Mirror != nil
 	if r.Region, err = wire.ParseRegion(c.Metadata); err != nil {
-		return r, mismatch(o.root(), "%w", err)
+		return r, mismatch(o.Root(), "%w", err)
 	}
 	if r.Promotion != nil {
 		here, err := o.infos(ctx, js)
 		if err != nil {
 			return r, err
 		}
-		step, advice := next(o.steps(&Facts{Domain: r.Promotion.Domain, Role: r, Here: here})), "run lapse promote again, or lapse promote --undo"
+		step, advice := next(o.steps(&Facts{Domain: r.Promotion.Domain, Role: r, Here: here})),
+			"run lapse promote again, or lapse promote --undo"
 		if o.changed(here) != "" {
 			advice = "run lapse promote again"
 		}
-		return r, fmt.Errorf("%w %s, and has not ended; its next step is to %s: if it does not go on, %s", ErrPromotion, r.Promotion, step, advice)
+		return r, fmt.Errorf("%w %s, and has not ended; its next step is to %s: if it does not go on, %s", ErrPromotion,
+			r.Promotion, step, advice)
 	}
 	if err := Superseded(root.CachedInfo()); err != nil {
 		return r, err
 	}
 	if r.Mirror && r.Follows == "" {
-		return r, mismatch(o.root(), "it is a mirror that lapse has not made (its metadata has no %s)", wire.RegionKey)
+		return r, mismatch(o.Root(), "it is a mirror that lapse has not made (its metadata has no %s)", wire.RegionKey)
 	}
 	return r, nil
 }
@@ -79,7 +81,8 @@ func Superseded(log *jetstream.StreamInfo) error {
 	if err != nil || r.Superseded == nil {
 		return err
 	}
-	return Refuse(ErrSuperseded, "run lapse demote here, and then lapse serve --follow "+r.Superseded.Domain, "another region was promoted %s", r.Superseded)
+	return Refuse(ErrSuperseded, "run lapse demote here, and then lapse serve --follow "+r.Superseded.Domain,
+		"another region was promoted %s", r.Superseded)
 }
 
 // Origin is the first region, as a follower reaches it.
@@ -92,7 +95,8 @@ type Origin struct {
 // NewOrigin makes the Origin in a JetStream domain.
 func NewOrigin(nc *nats.Conn, domain string) (*Origin, error) {
 	if domain == "" || strings.ContainsAny(domain, ".*> \t\r\n") {
-		return nil, fmt.Errorf("%q is no JetStream domain: use the domain of the region to follow, as its nats-server has it (jetstream { domain: … })", domain)
+		return nil, fmt.Errorf("%q is no JetStream domain: use the domain of the region to follow, as its nats-server has "+
+			"it (jetstream { domain: … })", domain)
 	}
 	js, err := jetstream.NewWithDomain(nc, domain)
 	if err != nil {
@@ -135,14 +139,14 @@ func (o *Origin) failed(err error) error {
 
 // Mirrored names the streams of a region that are mirrors, as far as a shard needs them. The root is the last.
 func (o Options) Mirrored() []string {
-	names := []string{o.log().Stream(), o.Prefix.EventsStream()}
+	names := []string{o.Prefix.EventsStream()}
 	if o.Objects {
 		names = append(names, o.Prefix.SnapshotStream())
 	}
 	if o.sharded() {
-		return append(names, o.root())
+		names = append(names, o.log().Stream())
 	}
-	return append(names[1:], names[0])
+	return append(names, o.Root())
 }
 
 // ProvisionMirrors creates the mirrors that are absent, and checks those that are present. The root is created
@@ -165,9 +169,11 @@ func ProvisionMirrors(ctx context.Context, js jetstream.JetStream, origin *Origi
 		mirrors := domainOf(stream.CachedInfo().Config)
 		switch {
 		case mirrors == "":
-			return mismatch(name, "it is no mirror, and this process is to follow another region: run lapse demote first, which keeps what nobody else has, or use another prefix")
+			return mismatch(name, "it is no mirror, and this process is to follow another region: run lapse demote first, "+
+				"which keeps what nobody else has, or use another prefix")
 		case mirrors != origin.Domain:
-			return mismatch(name, "it mirrors the region in the JetStream domain %q, and this process is to follow %q: run lapse demote first", mirrors, origin.Domain)
+			return mismatch(name, "it mirrors the region in the JetStream domain %q, and this process is to follow %q: run "+
+				"lapse demote first", mirrors, origin.Domain)
 		}
 	}
 	return nil
@@ -188,25 +194,46 @@ func makeMirror(ctx context.Context, js jetstream.JetStream, origin *Origin, nam
 		return err
 	}
 	if info.Config.Mirror != nil {
-		return mismatch(name, "the region in the JetStream domain %q follows another one (%q): follow that", origin.Domain, domainOf(info.Config))
+		return mismatch(name, "the region in the JetStream domain %q follows another one (%q): follow that", origin.Domain,
+			domainOf(info.Config))
 	}
 	metadata, err := mirrorMetadata(info, origin.Domain)
 	if err != nil {
 		return err
 	}
 	if region, err := wire.ParseRegion(info.Config.Metadata); err == nil && region.Superseded != nil {
-		return mismatch(name, "the region in the JetStream domain %q is not the first any more: another region was promoted %s: follow that", origin.Domain, region.Superseded)
+		return mismatch(name, "the region in the JetStream domain %q is not the first any more: another region was "+
+			"promoted %s: follow that", origin.Domain, region.Superseded)
 	}
-	c := info.Config
-	c.Mirror = &jetstream.StreamSource{Name: name, Domain: origin.Domain}
+	c := asMirror(info.Config, &jetstream.StreamSource{Name: name, Domain: origin.Domain})
 	c.Metadata, c.Replicas = metadata, max(o.Replicas, 1)
+	if _, err := js.CreateStream(ctx, c); err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		return fmt.Errorf("create stream %s as a mirror of the region in the JetStream domain %q: %w", name, origin.Domain,
+			err)
+	}
+	o.Logger.Info("created a mirror of a stream of the first region", slog.String("stream", name),
+		slog.String("domain", origin.Domain))
+	return nil
+}
+
+// asMirror is the configuration of a mirror of a stream, with the stream's metadata but for the server's own.
+func asMirror(c jetstream.StreamConfig, of *jetstream.StreamSource) jetstream.StreamConfig {
+	c.Mirror, c.Metadata = of, maps.Clone(c.Metadata)
+	maps.DeleteFunc(c.Metadata, func(key, _ string) bool { return strings.HasPrefix(key, "_nats.") })
 	c.Subjects, c.SubjectTransform, c.Sources, c.RePublish, c.Placement = nil, nil, nil, nil, nil
 	c.AllowAtomicPublish, c.AllowBatchPublish, c.MirrorDirect = false, false, false
-	if _, err := js.CreateStream(ctx, c); err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-		return fmt.Errorf("create stream %s as a mirror of the region in the JetStream domain %q: %w", name, origin.Domain, err)
+	return c
+}
+
+// setMetadata sets a key of the metadata of a stream.
+func setMetadata(c *jetstream.StreamConfig, key, value string) {
+	m := map[string]string{key: value}
+	for k, v := range c.Metadata {
+		if k != key {
+			m[k] = v
+		}
 	}
-	o.Logger.Info("created a mirror of a stream of the first region", slog.String("stream", name), slog.String("domain", origin.Domain))
-	return nil
+	c.Metadata = m
 }
 
 // mirrorMetadata is the metadata of a mirror: that of the original, and the identity that it has by its
@@ -216,14 +243,11 @@ func mirrorMetadata(original *jetstream.StreamInfo, domain string) (map[string]s
 	if err != nil {
 		return nil, mismatch(original.Config.Name, "%w", err)
 	}
-	mirror := wire.Region{Identity: wire.Identity(original.Config.Metadata, original.Created), Follows: domain, Former: region.Former}
-	m := maps.Clone(original.Config.Metadata)
-	if m == nil {
-		m = map[string]string{}
-	}
-	maps.DeleteFunc(m, func(key, _ string) bool { return strings.HasPrefix(key, "_nats.") })
-	m[wire.RegionKey] = mirror.String()
-	return m, nil
+	mirror := wire.Region{Identity: wire.Identity(original.Config.Metadata, original.Created), Follows: domain,
+		Former: region.Former}
+	c := asMirror(original.Config, nil)
+	setMetadata(&c, wire.RegionKey, mirror.String())
+	return c.Metadata, nil
 }
 
 // MakeAnew makes a mirror anew. Its durable consumers go on where they were, or behind the last message, same, that is
@@ -238,7 +262,8 @@ func MakeAnew(ctx context.Context, js jetstream.JetStream, origin *Origin, name 
 		all := stream.ListConsumers(ctx)
 		for info := range all.Info() {
 			if c := info.Config; c.Durable != "" {
-				c.DeliverPolicy, c.OptStartTime, c.OptStartSeq = jetstream.DeliverByStartSequencePolicy, nil, min(info.AckFloor.Stream, same)+1
+				c.DeliverPolicy, c.OptStartTime, c.OptStartSeq = jetstream.DeliverByStartSequencePolicy, nil,
+					min(info.AckFloor.Stream, same)+1
 				consumers = append(consumers, c)
 			}
 		}
@@ -262,7 +287,8 @@ func MakeAnew(ctx context.Context, js jetstream.JetStream, origin *Origin, name 
 
 // Follow gives a mirror the metadata and the limits that the original has by now: rules of replies, a decision of a
 // person, or an age, that it has got since. It returns an ErrPromotion if the mirror is none any more.
-func (s *Streams) Follow(ctx context.Context, original *jetstream.StreamInfo, mirror jetstream.Stream, domain string) error {
+func (s *Streams) Follow(ctx context.Context, original *jetstream.StreamInfo, mirror jetstream.Stream,
+	domain string) error {
 	info, err := mirror.Info(ctx)
 	if err != nil {
 		return err
@@ -281,9 +307,11 @@ func (s *Streams) Follow(ctx context.Context, original *jetstream.StreamInfo, mi
 	}
 	limited := have
 	o := original.Config
-	limited.MaxAge, limited.MaxBytes, limited.MaxMsgs, limited.MaxMsgsPerSubject, limited.MaxMsgSize, limited.Discard = o.MaxAge, o.MaxBytes, o.MaxMsgs, o.MaxMsgsPerSubject, o.MaxMsgSize, o.Discard
+	limited.MaxAge, limited.MaxBytes, limited.MaxMsgs, limited.MaxMsgsPerSubject, limited.MaxMsgSize,
+		limited.Discard = o.MaxAge, o.MaxBytes, o.MaxMsgs, o.MaxMsgsPerSubject, o.MaxMsgSize, o.Discard
 	limited.Duplicates = clamp(limited.Duplicates, o.MaxAge)
-	same := have.MaxAge == o.MaxAge && have.MaxBytes == o.MaxBytes && have.MaxMsgs == o.MaxMsgs && have.MaxMsgsPerSubject == o.MaxMsgsPerSubject && have.MaxMsgSize == o.MaxMsgSize && have.Discard == o.Discard
+	same := have.MaxAge == o.MaxAge && have.MaxBytes == o.MaxBytes && have.MaxMsgs == o.MaxMsgs &&
+		have.MaxMsgsPerSubject == o.MaxMsgsPerSubject && have.MaxMsgSize == o.MaxMsgSize && have.Discard == o.Discard
 	have = limited
 	for key, value := range want {
 		same = same && have.Metadata[key] == value
@@ -297,7 +325,8 @@ func (s *Streams) Follow(ctx context.Context, original *jetstream.StreamInfo, mi
 	}
 	have.Metadata = want
 	if _, err = js.UpdateStream(ctx, have); err != nil {
-		err = fmt.Errorf("give the mirror %s the limits that the stream has in the JetStream domain %q: %w", have.Name, domain, err)
+		err = fmt.Errorf("give the mirror %s the limits that the stream has in the JetStream domain %q: %w", have.Name,
+			domain, err)
 	} else {
 		_, err = mirror.Info(ctx)
 	}
@@ -312,18 +341,17 @@ func OpenMirrors(ctx context.Context, js jetstream.JetStream, o Options) (*Strea
 		return nil, fmt.Errorf("look up stream %s: %w", o.log().Stream(), err)
 	}
 	if o.sharded() {
-		if s.Configs, err = js.Stream(ctx, o.root()); err != nil {
-			return nil, fmt.Errorf("look up stream %s: %w", o.root(), err)
+		if s.Configs, err = js.Stream(ctx, o.Root()); err != nil {
+			return nil, fmt.Errorf("look up stream %s: %w", o.Root(), err)
 		}
 	}
 	if err := checkFormat(o.log().Stream(), s.Log.CachedInfo().Config.Metadata[wire.FormatKey]); err != nil {
 		return nil, err
 	}
-	want := o.fixed()
-	for _, key := range []string{wire.ShardsKey} {
-		if have := s.Log.CachedInfo().Config.Metadata[key]; have != want[key] {
-			return nil, mismatch(o.log().Stream(), "the first region has %s %s, and the options have %s: use those of the first region", key, wire.Quote(have), wire.Quote(want[key]))
-		}
+	want := o.fixed()[wire.ShardsKey]
+	if have := s.Log.CachedInfo().Config.Metadata[wire.ShardsKey]; have != want {
+		return nil, mismatch(o.log().Stream(), "the first region has %s %s, and the options have %s: use those of the "+
+			"first region", wire.ShardsKey, wire.Quote(have), wire.Quote(want))
 	}
 	if s.Events, err = js.Stream(ctx, o.Prefix.EventsStream()); err != nil {
 		return nil, fmt.Errorf("look up stream %s: %w", o.Prefix.EventsStream(), err)

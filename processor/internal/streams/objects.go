@@ -47,7 +47,8 @@ func provisionObjects(ctx context.Context, js jetstream.JetStream, o Options) (*
 			return nil, gone(o.Prefix.SnapshotStream())
 		}
 		_, err = js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{
-			Bucket: bucket, Description: "lapse: snapshots of the shards", Replicas: max(o.Replicas, 1), Metadata: map[string]string{wire.FormatKey: wire.FormatText},
+			Bucket: bucket, Description: "lapse: snapshots of the shards", Replicas: max(o.Replicas, 1),
+			Metadata: map[string]string{wire.FormatKey: wire.FormatText},
 		})
 		if errors.Is(err, jetstream.ErrBucketExists) { // another process has just created it
 			err = nil
@@ -88,7 +89,8 @@ func (b *Objects) Put(ctx context.Context, name string, data []byte) error {
 	sum := sha256.Sum256(data)
 	info := jetstream.ObjectInfo{
 		ObjectMeta: jetstream.ObjectMeta{Name: name, Opts: &jetstream.ObjectMetaOptions{ChunkSize: uint32(b.piece)}},
-		Bucket:     b.bucket, NUID: name, Size: uint64(len(data)), Digest: "SHA-256=" + base64.URLEncoding.EncodeToString(sum[:]), ModTime: time.Now().UTC(),
+		Bucket:     b.bucket, NUID: name, Size: uint64(len(data)),
+		Digest: "SHA-256=" + base64.URLEncoding.EncodeToString(sum[:]), ModTime: time.Now().UTC(),
 	}
 	for len(data) > 0 {
 		n := min(len(data), b.piece)

@@ -15,7 +15,8 @@ import (
 
 // planned are facts by which a promotion is not refused: region b follows region a, and all is well.
 func planned(o Options, drain bool) *Facts {
-	f := &Facts{Domain: "b", Drain: drain, Here: map[string]*jetstream.StreamInfo{}, There: map[string]*jetstream.StreamInfo{}}
+	f := &Facts{Domain: "b", Drain: drain, Here: map[string]*jetstream.StreamInfo{},
+		There: map[string]*jetstream.StreamInfo{}}
 	f.Role = Role{Region: wire.Region{Identity: 7, Follows: "a"}, Exists: true, Mirror: true}
 	f.Seen = &Seen{Running: true, Following: &wire.Following{Domain: "a", AsOf: 1}}
 	if !drain {
@@ -23,12 +24,13 @@ func planned(o Options, drain bool) *Facts {
 		f.Seen.Following.Down = 1
 	}
 	o.levels = maxLevels
-	configs := append([]jetstream.StreamConfig{o.eventsConfig("7"), {Name: o.Prefix.SnapshotStream(), Metadata: map[string]string{}}}, o.configsConfig())
+	configs := append([]jetstream.StreamConfig{o.eventsConfig("7"),
+		{Name: o.Prefix.SnapshotStream(), Metadata: map[string]string{}}}, o.configsConfig())
 	for o.Shard = range o.Shards {
 		configs = append(configs, o.logConfig("7"))
 	}
 	for _, c := range configs {
-		if !slices.Contains(o.all(), c.Name) {
+		if !slices.Contains(o.Prefix.MirrorStreams(o.Shards), c.Name) {
 			continue
 		}
 		c.Metadata[wire.RegionKey] = wire.Region{Identity: 7}.String()
@@ -58,25 +60,37 @@ func TestPlan(t *testing.T) {
 		{"all is well", true, func(*Facts) {}, "", false},
 		{"the first region is lost", false, func(*Facts) {}, "", false},
 		{"it answers", false, func(f *Facts) { f.Reach = Reach{} }, "the first region answers", true},
-		{"it answers with an error", false, func(f *Facts) { f.Reach = Reach{Err: errors.New("insufficient resources")} }, "insufficient resources", true},
+		{"it answers with an error", false, func(f *Facts) { f.Reach = Reach{Err: errors.New("insufficient resources")} },
+			"insufficient resources", true},
 		{"it answers the processes", false, func(f *Facts) { f.Seen.Following.Down = 0 }, "may lack a permission", true},
-		{"no answer comes, and no process says that the link is down", false, func(f *Facts) { f.Reach, f.Seen = Reach{Late: true}, &Seen{} }, "no answer came", true},
+		{"no answer comes, and no process says that the link is down", false,
+			func(f *Facts) { f.Reach, f.Seen = Reach{Late: true}, &Seen{} }, "no answer came", true},
 		{"no answer, and the link is down", false, func(f *Facts) { f.Reach = Reach{Late: true} }, "", false},
 		{"nothing answers, and no process runs", false, func(f *Facts) { f.Seen = &Seen{} }, "", false},
 		{"it cannot hand over", true, func(f *Facts) { f.Reach = Reach{Silent: true} }, "cannot hand over", false},
-		{"another region took its place", true, func(f *Facts) { f.There["LAPSE_CONFIG"].Config.Metadata[wire.RegionKey] = superseded }, "there can be one first region", false},
+		{"another region took its place", true,
+			func(f *Facts) { f.There["LAPSE_CONFIG"].Config.Metadata[wire.RegionKey] = superseded },
+			"there can be one first region", false},
 		{"another log", true, func(f *Facts) { f.Role.Identity = 8 }, "another log", false},
-		{"Redis is down", true, func(f *Facts) { f.Seen.Problems = []string{"redis: connection refused"} }, "not ready here: redis", true},
+		{"Redis is down", true, func(f *Facts) { f.Seen.Problems = []string{"redis: connection refused"} },
+			"not ready here: redis", true},
 		{"no process runs", true, func(f *Facts) { f.Seen = &Seen{} }, "no process of lapse runs here", true},
-		{"the mirror is far behind", true, func(f *Facts) { f.There["LAPSE_LOG_1"].State.LastSeq = nearEnough + 1 }, "LAPSE_LOG_1 is 10001 messages behind", true},
-		{"Redis is far behind", true, func(f *Facts) { f.Seen.Following.Behind = nearEnough + 1 }, "has not applied 10001", true},
+		{"the mirror is far behind", true, func(f *Facts) { f.There["LAPSE_LOG_1"].State.LastSeq = nearEnough + 1 },
+			"LAPSE_LOG_1 is 10001 messages behind", true},
+		{"Redis is far behind", true, func(f *Facts) { f.Seen.Following.Behind = nearEnough + 1 }, "has not applied 10001",
+			true},
 		{"other messages", true, func(f *Facts) { f.Differ = []string{"message 5 differs"} }, "message 5 differs", true},
-		{"a stream is missing", true, func(f *Facts) { delete(f.Here, "LAPSE_EVENTS") }, "there is no stream LAPSE_EVENTS", false},
-		{"no permission", true, func(f *Facts) { f.Denied = []string{"it cannot be changed"} }, "it cannot be changed", false},
-		{"another stream takes the writes", true, func(f *Facts) { f.Overlap = []string{"OTHER listens"} }, "OTHER listens", false},
+		{"a stream is missing", true, func(f *Facts) { delete(f.Here, "LAPSE_EVENTS") }, "there is no stream LAPSE_EVENTS",
+			false},
+		{"no permission", true, func(f *Facts) { f.Denied = []string{"it cannot be changed"} }, "it cannot be changed",
+			false},
+		{"another stream takes the writes", true, func(f *Facts) { f.Overlap = []string{"OTHER listens"} }, "OTHER listens",
+			false},
 		{"no mapping", true, func(f *Facts) { f.Mapping = ErrMapping }, ErrMapping.Error(), false},
-		{"a limit that lapse refuses", true, func(f *Facts) { f.Here["LAPSE_LOG_0"].Config.MaxMsgsPerSubject = 1 }, "max_msgs_per_subject", false},
-		{"no mirror", true, func(f *Facts) { f.Here["LAPSE_EVENTS"].Config.Mirror = nil }, "LAPSE_EVENTS is no mirror", false},
+		{"a limit that lapse refuses", true, func(f *Facts) { f.Here["LAPSE_LOG_0"].Config.MaxMsgsPerSubject = 1 },
+			"max_msgs_per_subject", false},
+		{"no mirror", true, func(f *Facts) { f.Here["LAPSE_EVENTS"].Config.Mirror = nil }, "LAPSE_EVENTS is no mirror",
+			false},
 		{"the first already", true, func(f *Facts) { f.Role = Role{Exists: true} }, "the first already", false},
 		{"superseded", true, func(f *Facts) { f.Role.Superseded = &wire.Promotion{Domain: "c"} }, "lapse demote", false},
 		{"nothing there", true, func(f *Facts) { f.Role = Role{} }, "nothing to promote", false},
@@ -114,7 +128,8 @@ func TestHindrances(t *testing.T) {
 	}{
 		{"they have stopped for it", began, Seen{Stopped: []string{"a promotion has begun"}}, false},
 		{"they have stopped for one that was undone", nil, Seen{Stopped: []string{"a promotion has begun"}}, true},
-		{"Redis is down", began, Seen{Problems: []string{"redis: refused"}, Stopped: []string{"a promotion has begun"}}, true},
+		{"Redis is down", began, Seen{Problems: []string{"redis: refused"}, Stopped: []string{"a promotion has begun"}},
+			true},
 	} {
 		f := planned(o, true)
 		row.seen.Running = true
@@ -152,6 +167,8 @@ func TestPlan_Next(t *testing.T) {
 	events.Mirror, events.Subjects = nil, []string{ClosedSubject("b", "LAPSE_EVENTS")}
 	want("mirror LAPSE_EVENTS")
 	events.Subjects = o.Prefix.EventSubjects()
+	want("mirror OBJ_LAPSE_SNAPSHOTS")
+	f.Here["OBJ_LAPSE_SNAPSHOTS"].Config.Mirror = nil
 	want("mirror LAPSE_LOG")
 	for _, info := range f.Here {
 		info.Config.Mirror, info.Config.Subjects = nil, []string{"x"}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -26,23 +26,13 @@ func Domain(ctx context.Context, js jetstream.JetStream, other string) (string, 
 	}
 	switch account.Domain {
 	case "":
-		return "", fmt.Errorf("the NATS server here has no JetStream domain: give it one (jetstream { domain: … }), another than %q", other)
+		return "", fmt.Errorf("the NATS server here has no JetStream domain: give it one (jetstream { domain: … }), "+
+			"another than %q", other)
 	case other:
-		return "", fmt.Errorf("the NATS server here is in the JetStream domain %q itself: a region follows another one, so give the --nats of this region, or the domain of the other", other)
+		return "", fmt.Errorf("the NATS server here is in the JetStream domain %q itself: a region follows another one, so "+
+			"give the --nats of this region, or the domain of the other", other)
 	}
 	return account.Domain, nil
-}
-
-// all names all streams of a prefix that are mirrors in a region that follows another one, the root last.
-func (o Options) all() (names []string) {
-	for shard := range o.Shards {
-		o.Shard = shard
-		names = append(names, o.log().Stream())
-	}
-	if o.sharded() {
-		return append(append(names, o.Prefix.EventsStream(), o.Prefix.SnapshotStream()), o.root())
-	}
-	return append([]string{o.Prefix.EventsStream(), o.Prefix.SnapshotStream()}, names...)
 }
 
 // Lost is what a promotion says about the log of a shard.
@@ -65,7 +55,7 @@ type Promotion struct {
 // Drain takes the first region's place in its own streams: they take no more messages, and its processes stop. It
 // waits until the mirrors have all that is in them. So nothing is lost.
 func (p *Promotion) Drain(ctx context.Context, began wire.Promotion) error {
-	root, err := p.Origin.Info(ctx, p.Opts.root())
+	root, err := p.Origin.Info(ctx, p.Opts.Root())
 	if err != nil {
 		return err
 	}
@@ -80,10 +70,11 @@ func (p *Promotion) Drain(ctx context.Context, began wire.Promotion) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range p.Opts.all() {
+	for _, name := range p.Opts.Prefix.MirrorStreams(p.Opts.Shards) {
 		if end, ok := reply.Ends[name]; ok {
 			if err := p.caughtUp(ctx, name, end); err != nil {
-				return fmt.Errorf("the first region has stopped for this promotion: run the command again when the link is up, or undo the promotion (--undo): %w", err)
+				return fmt.Errorf("the first region has stopped for this promotion: run the command again when the link is up, "+
+					"or undo the promotion (--undo): %w", err)
 			}
 		}
 	}
@@ -102,20 +93,22 @@ func (p *Promotion) caughtUp(ctx context.Context, name string, end wire.End) err
 			return p.sameEnd(ctx, name, end)
 		}
 		if !backoff.Wait(ctx, drainAgain) {
-			return fmt.Errorf("stream %s ends at sequence %d here, and at %d in the first region: %w", name, have, end.Seq, context.Cause(ctx))
+			return fmt.Errorf("stream %s ends at sequence %d here, and at %d in the first region: %w", name, have, end.Seq,
+				context.Cause(ctx))
 		}
 	}
 }
 
-// sameEnd returns an error unless a mirror has the last message of its original. It may have more, which the original has
-// lost.
+// sameEnd returns an error unless a mirror has the last message of its original. It may have more, which the original
+// has lost.
 func (p *Promotion) sameEnd(ctx context.Context, name string, end wire.End) error {
 	if end.Stamp == 0 { // the stream is empty
 		return nil
 	}
 	here, err := events.GetMessage(ctx, p.JS.Conn(), name, map[string]any{"seq": end.Seq})
 	if err == nil && here != nil && here.Time.UnixNano() != end.Stamp {
-		err = fmt.Errorf("%w: message %d of stream %s was stored at %s in the first region, and at %s here", ErrLogChanged, end.Seq, name, nanoTime(end.Stamp), nanoTime(here.Time.UnixNano()))
+		err = fmt.Errorf("%w: message %d of stream %s was stored at %s in the first region, and at %s here", ErrLogChanged,
+			end.Seq, name, nanoTime(end.Stamp), nanoTime(here.Time.UnixNano()))
 	}
 	return err
 }
@@ -127,7 +120,7 @@ func (p *Promotion) Near(ctx context.Context) error {
 	defer cancel()
 	for {
 		far := ""
-		for _, name := range p.Opts.all() {
+		for _, name := range p.Opts.Prefix.MirrorStreams(p.Opts.Shards) {
 			there, err := p.Origin.Info(ctx, name)
 			if errors.Is(err, jetstream.ErrStreamNotFound) {
 				continue
@@ -173,11 +166,12 @@ func (p *Promotion) Supersede(ctx context.Context, by wire.Former) (wire.RegionR
 // StepDown supersedes this region by another one that was promoted in place of the same first region, and told that
 // before this one did: there can be one first region.
 func (p *Promotion) StepDown(ctx context.Context, by wire.Promotion) error {
-	root, err := p.JS.Stream(ctx, p.Opts.root())
+	root, err := p.JS.Stream(ctx, p.Opts.Root())
 	if err != nil {
-		return fmt.Errorf("look up stream %s: %w", p.Opts.root(), err)
+		return fmt.Errorf("look up stream %s: %w", p.Opts.Root(), err)
 	}
-	_, err = supersedeAll(ctx, p.JS, p.Opts, wire.Identity(root.CachedInfo().Config.Metadata, root.CachedInfo().Created), by)
+	_, err = supersedeAll(ctx, p.JS, p.Opts, wire.Identity(root.CachedInfo().Config.Metadata, root.CachedInfo().Created),
+		by)
 	return err
 }
 
@@ -191,9 +185,9 @@ func (p *Promotion) Run(ctx context.Context, began wire.Promotion) (lost []Lost,
 	if !backoff.Wait(ctx, PromotionNotice) {
 		return nil, context.Cause(ctx)
 	}
-	root, err := p.JS.Stream(ctx, o.root())
+	root, err := p.JS.Stream(ctx, o.Root())
 	if err != nil {
-		return nil, fmt.Errorf("look up stream %s: %w", o.root(), err)
+		return nil, fmt.Errorf("look up stream %s: %w", o.Root(), err)
 	}
 	o.levels, err = levels(root.CachedInfo().Config)
 	if err != nil {
@@ -208,6 +202,9 @@ func (p *Promotion) Run(ctx context.Context, began wire.Promotion) (lost []Lost,
 		return nil, fmt.Errorf("look up stream %s: %w", o.Prefix.EventsStream(), err)
 	}
 	stored := outputs.CachedInfo()
+	if err := p.ownObjects(ctx); err != nil {
+		return lost, err
+	}
 	for shard := range o.Shards {
 		o.Shard = shard
 		want := o.logConfig(identity)
@@ -222,14 +219,13 @@ func (p *Promotion) Run(ctx context.Context, began wire.Promotion) (lost []Lost,
 			return lost, err
 		}
 	}
-	if err := p.ownObjects(ctx); err != nil {
-		return lost, err
-	}
-	return lost, p.end(ctx, o.root())
+	_, err = p.mark(ctx, func(r *wire.Region) { r.Promotion, r.Follows = nil, "" })
+	return lost, err
 }
 
 // own makes a stream of a mirror. The root keeps the mark that a promotion has begun.
-func (p *Promotion) own(ctx context.Context, want jetstream.StreamConfig, began wire.Promotion, events uint64, root bool) (lost Lost, err error) {
+func (p *Promotion) own(ctx context.Context, want jetstream.StreamConfig, began wire.Promotion, events uint64,
+	root bool) (lost Lost, err error) {
 	stream, err := p.JS.Stream(ctx, want.Name)
 	if err != nil {
 		return lost, fmt.Errorf("look up stream %s: %w", want.Name, err)
@@ -281,7 +277,7 @@ func (p *Promotion) own(ctx context.Context, want jetstream.StreamConfig, began 
 			source.OptStartSeq++
 		}
 		if region.Identity != 0 {
-			c.Metadata[wire.RegionKey] = region.String()
+			setMetadata(&c, wire.RegionKey, region.String())
 		}
 		if _, err = p.JS.UpdateStream(ctx, c); err != nil {
 			return lost, fmt.Errorf("make a stream of the mirror %s: %w", want.Name, err)
@@ -297,12 +293,12 @@ func (p *Promotion) own(ctx context.Context, want jetstream.StreamConfig, began 
 // opened is the configuration of a stream that was a mirror, as a first region has it.
 func opened(c, want jetstream.StreamConfig) jetstream.StreamConfig {
 	c.Mirror, c.Subjects, c.SubjectTransform, c.Sources = nil, want.Subjects, want.SubjectTransform, want.Sources
-	c.AllowAtomicPublish, c.AllowBatchPublish, c.DenyDelete = want.AllowAtomicPublish, want.AllowBatchPublish, want.DenyDelete
+	c.AllowAtomicPublish, c.AllowBatchPublish, c.DenyDelete = want.AllowAtomicPublish, want.AllowBatchPublish,
+		want.DenyDelete
 	c.Duplicates = clamp(want.Duplicates, c.MaxAge) // which the server gives no mirror in a cluster
-	c.Metadata = maps.Clone(c.Metadata)
 	for _, key := range []string{configsKey, logKey} {
 		if value := want.Metadata[key]; value != "" {
-			c.Metadata[key] = value
+			setMetadata(&c, key, value)
 		}
 	}
 	return c
@@ -350,7 +346,7 @@ func (p *Promotion) ownObjects(ctx context.Context) error {
 // Begin marks the root: a promotion has begun. It returns the one that has begun before, if there is one. Whether the
 // first region is to hand over is noted anew.
 func (p *Promotion) Begin(ctx context.Context, drain bool) (began wire.Promotion, err error) {
-	return p.mark(ctx, p.Opts.root(), func(r *wire.Region) {
+	return p.mark(ctx, func(r *wire.Region) {
 		if r.Promotion == nil {
 			now := time.Now()
 			r.Promotion = &wire.Promotion{Identity: now.UnixNano(), Domain: p.Domain, From: r.Follows, At: now.UTC(), By: p.By}
@@ -359,13 +355,9 @@ func (p *Promotion) Begin(ctx context.Context, drain bool) (began wire.Promotion
 	})
 }
 
-// end removes the mark.
-func (p *Promotion) end(ctx context.Context, root string) error {
-	_, err := p.mark(ctx, root, func(r *wire.Region) { r.Promotion, r.Follows = nil, "" })
-	return err
-}
-
-func (p *Promotion) mark(ctx context.Context, root string, change func(*wire.Region)) (began wire.Promotion, err error) {
+// mark changes what the metadata of the root says of the region, and returns the promotion that has begun, if one has.
+func (p *Promotion) mark(ctx context.Context, change func(*wire.Region)) (began wire.Promotion, err error) {
+	root := p.Opts.Root()
 	stream, err := p.JS.Stream(ctx, root)
 	if err != nil {
 		return began, fmt.Errorf("look up stream %s: %w", root, err)
@@ -379,10 +371,111 @@ func (p *Promotion) mark(ctx context.Context, root string, change func(*wire.Reg
 	if region.Promotion != nil {
 		began = *region.Promotion
 	}
-	c.Metadata = maps.Clone(c.Metadata)
-	c.Metadata[wire.RegionKey] = region.String()
+	setMetadata(&c, wire.RegionKey, region.String())
 	if _, err = p.JS.UpdateStream(ctx, c); err != nil {
 		err = fmt.Errorf("change the metadata of stream %s: %w", root, err)
 	}
 	return began, err
+}
+
+// completeConfigs appends to the stream of configurations, which was a mirror and is closed, what the logs here have
+// sourced of it and the mirror has not got: each mirror has its own link, and may be behind the others. The next
+// configuration would get a sequence that the logs have already.
+func (p *Promotion) completeConfigs(ctx context.Context, stream jetstream.Stream) error {
+	info, err := stream.Info(ctx)
+	if err != nil {
+		return fmt.Errorf("look up stream %s: %w", p.Opts.Root(), err)
+	}
+	missing, upTo, err := p.sourcedBehind(ctx, info.State.LastSeq)
+	if err != nil || upTo == 0 {
+		return err
+	}
+	have := info.State.LastSeq
+	for seq := have + 1; seq <= upTo; seq++ {
+		if missing[seq] == nil {
+			return fmt.Errorf("stream %s ends at message %d, a log here has message %d of it, and none has message %d: "+
+				"promote another region, or restore a backup", p.Opts.Root(), have, upTo, seq)
+		}
+	}
+	c := info.Config
+	closed := c.Subjects[0]
+	c.Subjects = []string{closed, closed + ".>"}
+	c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: closed + ".>", Destination: ">"}
+	if _, err := p.JS.UpdateStream(ctx, c); err != nil {
+		return fmt.Errorf("open stream %s for what the logs have sourced: %w", c.Name, err)
+	}
+	for seq := have + 1; seq <= upTo; seq++ {
+		m := missing[seq]
+		m.Subject = closed + "." + m.Subject
+		m.Header.Set(jetstream.ExpectedLastSeqHeader, strconv.FormatUint(seq-1, 10))
+		if _, err := p.JS.PublishMsg(ctx, m); err != nil {
+			return fmt.Errorf("append message %d to stream %s, which a log has sourced: %w", seq, c.Name, err)
+		}
+	}
+	return nil
+}
+
+// sourcedBehind is what the logs here have sourced of the stream of configurations behind a sequence, and the last
+// sequence of that; 0 if they have nothing.
+func (p *Promotion) sourcedBehind(ctx context.Context, have uint64) (all map[uint64]*nats.Msg, upTo uint64, err error) {
+	all = make(map[uint64]*nats.Msg)
+	o := p.Opts
+	for o.Shard = range o.Shards {
+		name := o.log().Stream()
+		if last, err := sourcedUpTo(ctx, p.JS, o, name); err != nil {
+			return nil, 0, err
+		} else if last <= have {
+			continue
+		}
+		for _, filter := range o.Prefix.ConfigSubjects() {
+			for after := uint64(0); ; {
+				m, err := events.GetMessage(ctx, p.JS.Conn(), name, map[string]any{"seq": after + 1, "next_by_subj": filter})
+				if err != nil {
+					return nil, 0, fmt.Errorf("read the configurations of stream %s: %w", name, err)
+				}
+				if m == nil {
+					break
+				}
+				after = m.Seq
+				if seq, copied := uncopied(m); seq > have {
+					all[seq], upTo = copied, max(upTo, seq)
+				}
+			}
+		}
+	}
+	return all, upTo, nil
+}
+
+// uncopied is the message of the stream of configurations that a log has sourced, and its sequence there.
+func uncopied(m *events.Stored) (seq uint64, original *nats.Msg) {
+	header, err := nats.DecodeHeadersMsg(m.Header)
+	if err != nil {
+		return 0, nil
+	}
+	original = &nats.Msg{Subject: m.Subject, Header: nats.Header{}, Data: m.Data}
+	for name, values := range header {
+		if name == jetstream.MsgIDHeader || !strings.HasPrefix(name, "Nats-") {
+			original.Header[name] = values
+		}
+	}
+	return wire.SourceSequence(header), original
+}
+
+// Undo ends a promotion that has not changed a stream here yet: the region follows the first one again, which goes on.
+func (p *Promotion) Undo(ctx context.Context, role Role) error {
+	here, err := p.Opts.infos(ctx, p.JS)
+	if err != nil {
+		return err
+	}
+	if changed := p.Opts.changed(here); changed != "" {
+		return fmt.Errorf("the stream %s is the region's own by now, so the promotion cannot be undone: run lapse promote "+
+			"again to finish it", changed)
+	}
+	if role.Promotion.Drain {
+		if _, err := p.Origin.Ask(ctx, p.Opts.Prefix, wire.RegionRequest{Reopen: role.Promotion}); err != nil {
+			return fmt.Errorf("the first region was asked to hand over, and has to be told that it goes on: %w", err)
+		}
+	}
+	_, err = p.mark(ctx, func(r *wire.Region) { r.Promotion = nil })
+	return err
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -74,7 +73,8 @@ func (r *Readers) Keep(ctx context.Context) error {
 		return err
 	}
 	if source := have.Mirror; source != nil && (source.Error != nil || source.Active > readersSilent) {
-		return fmt.Errorf("NATS does not feed its stream %s (%s): compare its imports with those of deploy/nats/accounts.conf", name, silence(source))
+		return fmt.Errorf("NATS does not feed its stream %s (%s): compare its imports with those of "+
+			"deploy/nats/accounts.conf", name, silence(source))
 	}
 	account, err := r.there.AccountInfo(ctx)
 	if err != nil {
@@ -94,22 +94,20 @@ func silence(source *jetstream.StreamSourceInfo) string {
 func CheckConsumers(stream *jetstream.StreamInfo, account *jetstream.AccountInfo) error {
 	most := cmp.Or(max(stream.Config.MaxConsumers, 0), max(account.Limits.MaxConsumers, 0), defaultConsumers)
 	if n := stream.State.Consumers; n*10 >= most*8 {
-		return fmt.Errorf("stream %s has %d consumers, of %d that NATS allows it; then nobody can follow it any more", stream.Config.Name, n, most)
+		return fmt.Errorf("stream %s has %d consumers, of %d that NATS allows it; then nobody can follow it any more",
+			stream.Config.Name, n, most)
 	}
 	return nil
 }
 
 // config is the configuration of the mirror.
 func (r *Readers) config(original *jetstream.StreamInfo) jetstream.StreamConfig {
-	c := original.Config
-	c.Mirror = &jetstream.StreamSource{
-		Name: c.Name, External: &jetstream.ExternalStream{APIPrefix: "$JS." + strings.ToUpper(string(r.prefix)) + ".API"},
+	c := asMirror(original.Config, &jetstream.StreamSource{
+		Name:     original.Config.Name,
+		External: &jetstream.ExternalStream{APIPrefix: "$JS." + strings.ToUpper(string(r.prefix)) + ".API"},
 		Consumer: &jetstream.StreamConsumerSource{Name: r.consumer(), DeliverSubject: r.prefix.Readers(r.account)},
-	}
-	c.Metadata = maps.Clone(c.Metadata)
-	maps.DeleteFunc(c.Metadata, func(key, _ string) bool { return strings.HasPrefix(key, "_nats.") })
-	c.Subjects, c.SubjectTransform, c.Sources, c.RePublish, c.Placement = nil, nil, nil, nil, nil
-	c.AllowAtomicPublish, c.AllowBatchPublish, c.MirrorDirect, c.Duplicates = false, false, false, 0
+	})
+	c.Duplicates = 0
 	return c
 }
 
@@ -118,7 +116,8 @@ func (r *Readers) consumer() string { return "readers-" + r.account }
 
 func (r *Readers) create(ctx context.Context, c jetstream.StreamConfig) error {
 	// A consumer that is left begins behind what the former mirror had acknowledged.
-	if err := r.here.DeleteConsumer(ctx, c.Name, r.consumer()); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+	if err := r.here.DeleteConsumer(ctx, c.Name, r.consumer()); err != nil &&
+		!errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return fmt.Errorf("delete consumer %s: %w", r.consumer(), err)
 	}
 	if err := r.feed(ctx, 0); err != nil {
@@ -132,7 +131,8 @@ func (r *Readers) create(ctx context.Context, c jetstream.StreamConfig) error {
 	if err != nil {
 		return r.failed("create stream "+c.Name, err)
 	}
-	r.logger.Info("created a mirror of the events for readers", slog.String("account", r.account), slog.String("stream", c.Name))
+	r.logger.Info("created a mirror of the events for readers", slog.String("account", r.account),
+		slog.String("stream", c.Name))
 	return nil
 }
 
@@ -144,8 +144,10 @@ func (r *Readers) feed(ctx context.Context, after uint64) error {
 		return err
 	}
 	c := jetstream.ConsumerConfig{
-		Durable: r.consumer(), Description: "lapse: feeds the mirror in the account " + r.account, DeliverSubject: r.prefix.Readers(r.account),
-		AckPolicy: jetstream.AckFlowControlPolicy, FlowControl: true, IdleHeartbeat: time.Second, MaxAckPending: 1000, DeliverPolicy: jetstream.DeliverAllPolicy,
+		Durable: r.consumer(), Description: "lapse: feeds the mirror in the account " + r.account,
+		DeliverSubject: r.prefix.Readers(r.account),
+		AckPolicy:      jetstream.AckFlowControlPolicy, FlowControl: true, IdleHeartbeat: time.Second, MaxAckPending: 1000,
+		DeliverPolicy: jetstream.DeliverAllPolicy,
 	}
 	if after > 0 {
 		c.DeliverPolicy, c.OptStartSeq = jetstream.DeliverByStartSequencePolicy, after+1
@@ -168,7 +170,8 @@ func (r *Readers) compare(ctx context.Context, mirror, original jetstream.Stream
 		other = m != nil && !m.Time.Equal(have.LastTime)
 	}
 	if other {
-		return fmt.Errorf("its stream %s has other messages than %s here, up to sequence %d (a restore, or a change of regions): %s", name, name, have.LastSeq, r.remove())
+		return fmt.Errorf("its stream %s has other messages than %s here, up to sequence %d (a restore, or a change of "+
+			"regions): %s", name, name, have.LastSeq, r.remove())
 	}
 	if have.NumDeleted <= want.NumDeleted {
 		return nil
@@ -212,14 +215,17 @@ func (r *Readers) limit(ctx context.Context, have, want jetstream.StreamConfig) 
 }
 
 func (r *Readers) failed(doing string, err error) error {
-	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
-		return fmt.Errorf("its JetStream does not answer on $JS.%s.API: compare exports and imports with those of deploy/nats/accounts.conf", r.account)
+	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabled) ||
+		errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
+		return fmt.Errorf("its JetStream does not answer on $JS.%s.API: compare exports and imports with those of "+
+			"deploy/nats/accounts.conf", r.account)
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
 // remove says how a person lets lapse make the mirror anew.
 func (r *Readers) remove() string {
-	return fmt.Sprintf("remove it with the operator of lapse (nats --js-api-prefix '$JS.%s.API' stream rm %s), and lapse makes it anew; the durable consumers of these readers then begin anew",
+	return fmt.Sprintf("remove it with the operator of lapse (nats --js-api-prefix '$JS.%s.API' stream rm %s), and "+
+		"lapse makes it anew; the durable consumers of these readers then begin anew",
 		r.account, r.prefix.EventsStream())
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// readersAccounts has what deploy/nats/accounts.conf has for the account READERS, and the client without a user is in LAPSE.
+// readersAccounts has what deploy/nats/accounts.conf has for the account READERS, and the client without a user is in
+// LAPSE.
 const readersAccounts = `
 no_auth_user: lapse
 accounts {
@@ -66,7 +67,8 @@ func TestReaders(t *testing.T) {
 	}
 	keep := func(want string) {
 		t.Helper()
-		if err := r.Keep(t.Context()); err == nil && want != "" || err != nil && (want == "" || !strings.Contains(err.Error(), want)) {
+		if err := r.Keep(t.Context()); err == nil && want != "" || err != nil &&
+			(want == "" || !strings.Contains(err.Error(), want)) {
 			t.Errorf("keep: %v, want %q", err, want)
 		}
 	}
@@ -81,7 +83,8 @@ func TestReaders(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if have, want := mirror.CachedInfo().State, original.CachedInfo().State; have.FirstSeq != want.FirstSeq || have.LastSeq != want.LastSeq || have.Msgs != want.Msgs || !have.LastTime.Equal(want.LastTime) {
+			if have, want := mirror.CachedInfo().State, original.CachedInfo().State; have.FirstSeq != want.FirstSeq ||
+				have.LastSeq != want.LastSeq || have.Msgs != want.Msgs || !have.LastTime.Equal(want.LastTime) {
 				return fmt.Errorf("%+v, want %+v", have, want)
 			}
 			return nil
@@ -113,7 +116,8 @@ func TestReaders(t *testing.T) {
 		t.Errorf("the mirror keeps events for %s", age)
 	}
 	for i := range 8 {
-		if _, err := mirror.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Name: fmt.Sprint(i), InactiveThreshold: time.Hour}); err != nil {
+		if _, err := mirror.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Name: fmt.Sprint(i),
+			InactiveThreshold: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -61,6 +61,14 @@ func AsRefusal(err error) (r *Refusal) {
 	return r
 }
 
+// orNil is the refusal as an error; nil if there is none.
+func (r *Refusal) orNil() error {
+	if r == nil {
+		return nil
+	}
+	return r
+}
+
 func (r *Refusal) Error() string {
 	text := r.What().Error()
 	if r.Advice != "" {
@@ -70,15 +78,19 @@ func (r *Refusal) Error() string {
 	case "":
 		return text
 	case LostLogMessages:
-		return fmt.Sprintf("%s; or go on without them: stop lapse and run lapse begin-anew %s (nothing else is given up, and lapse does not ask about them again)", text, r.Accept.Flag())
+		return fmt.Sprintf("%s; or go on without them: stop lapse and run lapse begin-anew %s (nothing else is given up, "+
+			"and lapse does not ask about them again)", text, r.Accept.Flag())
 	case LostEvents:
-		return fmt.Sprintf("%s; or give up these events for good and go on without them: stop lapse and run lapse begin-anew %s (the documents stay as they are, and nothing else is given up)", text, r.Accept.Flag())
+		return fmt.Sprintf("%s; or give up these events for good and go on without them: stop lapse and run lapse "+
+			"begin-anew %s (the documents stay as they are, and nothing else is given up)", text, r.Accept.Flag())
 	}
 	stop, saved, redis := "stop lapse", "", "Redis holds nothing"
 	if r.Removes {
-		stop, saved, redis = "stop lapse, save Redis (redis-cli --rdb FILE, or BGSAVE)", " "+RedisIsSaved, "the next start removes what Redis holds"
+		stop, saved, redis = "stop lapse, save Redis (redis-cli --rdb FILE, or BGSAVE)", " "+RedisIsSaved,
+			"the next start removes what Redis holds"
 	}
-	return fmt.Sprintf("%s; or give up what is missing and begin anew from the log as it is: %s and run lapse begin-anew %s%s (lapse uses no snapshot, and %s)", text, stop, r.Accept.Flag(), saved, redis)
+	return fmt.Sprintf("%s; or give up what is missing and begin anew from the log as it is: %s and run lapse "+
+		"begin-anew %s%s (lapse uses no snapshot, and %s)", text, stop, r.Accept.Flag(), saved, redis)
 }
 
 // What is the reason with its kind, without what a person can do.

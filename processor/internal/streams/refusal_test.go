@@ -18,16 +18,20 @@ func TestG12_ARefusalNamesTheCommandLine(t *testing.T) {
 		says    []string
 	}{
 		{"", false, nil},
-		{LostLogEnd, true, []string{"stop lapse, save Redis (redis-cli --rdb FILE, or BGSAVE) and run lapse begin-anew --accept-lost-log-end --redis-is-saved (", "the next start removes what Redis holds"}},
-		{LostLogBeginning, false, []string{"stop lapse and run lapse begin-anew --accept-lost-log-beginning (", "Redis holds nothing"}},
+		{LostLogEnd, true, []string{"stop lapse, save Redis (redis-cli --rdb FILE, or BGSAVE) and run lapse begin-anew " +
+			"--accept-lost-log-end --redis-is-saved (", "the next start removes what Redis holds"}},
+		{LostLogBeginning, false, []string{"stop lapse and run lapse begin-anew --accept-lost-log-beginning (",
+			"Redis holds nothing"}},
 		{LostDocuments, true, []string{"run lapse begin-anew --accept-lost-documents --redis-is-saved ("}},
-		{LostLogMessages, false, []string{"go on without them: stop lapse and run lapse begin-anew --accept-lost-log-messages ("}},
+		{LostLogMessages, false, []string{"go on without them: stop lapse and run lapse begin-anew " +
+			"--accept-lost-log-messages ("}},
 		{LostEvents, false, []string{"give up these events for good", "run lapse begin-anew --accept-lost-events ("}},
 	} {
 		r := Refuse(ErrLogBehind, "restore the log", "it ends at sequence %d", 7)
 		r.Accept, r.Removes = tt.accept, tt.removes
 		text := r.Error()
-		if !strings.HasPrefix(text, "the log ends before what was applied: it ends at sequence 7: restore the log") || tt.accept == "" && strings.Contains(text, "begin-anew") {
+		if !strings.HasPrefix(text, "the log ends before what was applied: it ends at sequence 7: restore the log") ||
+			tt.accept == "" && strings.Contains(text, "begin-anew") {
 			t.Errorf("%s: %s", tt.accept, text)
 		}
 		for _, part := range tt.says {
@@ -43,13 +47,15 @@ func TestG12_ARefusalNamesTheCommandLine(t *testing.T) {
 func TestRefusalIsFound(t *testing.T) {
 	reason := errors.New("reason")
 	err := fmt.Errorf("shard 1: %w", Refuse(ErrRefused, "", "%w: x: %w", store.ErrDamaged, reason))
-	if r := AsRefusal(err); r == nil || !errors.Is(err, ErrRefused) || !errors.Is(err, store.ErrDamaged) || !errors.Is(err, reason) || errors.Is(err, ErrLogBehind) {
+	if r := AsRefusal(err); r == nil || !errors.Is(err, ErrRefused) || !errors.Is(err, store.ErrDamaged) ||
+		!errors.Is(err, reason) || errors.Is(err, ErrLogBehind) {
 		t.Errorf("%#v, %v", r, err)
 	}
 	if AsRefusal(reason) != nil || AsRefusal(nil) != nil {
 		t.Error("a failure is taken for a refusal")
 	}
-	if text := Refuse(store.ErrForeign, "", "key: %w: x", store.ErrForeign).Error(); strings.Count(text, store.ErrForeign.Error()) != 1 {
+	if text := Refuse(store.ErrForeign, "", "key: %w: x", store.ErrForeign).Error(); strings.Count(text,
+		store.ErrForeign.Error()) != 1 {
 		t.Error(text)
 	}
 }
@@ -72,7 +78,8 @@ func TestRefusalAtTheStart(t *testing.T) {
 			t.Errorf("%v ends the start: %v, want %v", tt.err, got, tt.ends)
 		}
 	}
-	if err := stranger("EVENTS", "x"); !errors.Is(err, ErrMismatch) || !errors.Is(err, ErrStranger) || errors.Is(mismatch("LOG", "x"), ErrStranger) {
+	if err := stranger("EVENTS", "x"); !errors.Is(err, ErrMismatch) || !errors.Is(err, ErrStranger) ||
+		errors.Is(mismatch("LOG", "x"), ErrStranger) {
 		t.Error(err)
 	}
 }

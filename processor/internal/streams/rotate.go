@@ -46,8 +46,8 @@ func Turned(info *jetstream.StreamInfo, seq uint64) bool {
 	return info.State.FirstSeq > seq && info.State.Bytes >= fillingBytes
 }
 
-// EventsFilling is that of the stream of events. If that is mirrored, its messages stay until they age out: a mirror may
-// not get what is removed at once, and its file would not end.
+// EventsFilling is that of the stream of events. If that is mirrored, its messages stay until they age out: a mirror
+// may not get what is removed at once, and its file would not end.
 func (s *Streams) EventsFilling(p wire.Prefix, mirrored bool) Filling {
 	return Filling{stream: s.Events, subject: p.Filling(), keep: mirrored, noted: true}
 }
@@ -81,32 +81,21 @@ const endless = math.MaxUint64
 
 // note notes in the metadata of the stream which messages are missing by a filling. One that was interrupted has ended.
 func (f Filling) note(ctx context.Context, js jetstream.JetStream, gap Gap) error {
-	info, err := f.stream.Info(ctx)
-	if err != nil {
-		return err
-	}
-	change := info.Config
-	gaps, err := noted(change)
-	if err != nil {
-		return err
-	}
-	for i, g := range gaps {
-		if g.Last == endless {
-			gaps[i].Last = info.State.LastSeq
+	return changeNoted(ctx, js, f.stream, func(gaps []Gap, last uint64) []Gap {
+		for i, g := range gaps {
+			if g.Last == endless {
+				gaps[i].Last = last
+			}
 		}
-	}
-	if gaps = slices.DeleteFunc(gaps, func(g Gap) bool { return g.First == gap.First || g.Last < g.First }); gap.First > 0 {
-		gaps = append(gaps, gap)
-	}
-	if err := setNoted(&change, gaps, info.State.FirstSeq); err != nil {
-		return err
-	}
-	if _, err = js.UpdateStream(ctx, change); err == nil {
-		_, err = f.stream.Info(ctx) // the next change of the metadata begins with what is cached
-	}
-	return err
+		gaps = slices.DeleteFunc(gaps, func(g Gap) bool { return g.First == gap.First || g.Last < g.First })
+		if gap.First > 0 {
+			gaps = append(gaps, gap)
+		}
+		return gaps
+	})
 }
 
+// fill publishes the messages of a filling.
 func (f Filling) fill(ctx context.Context, js jetstream.JetStream) (last uint64, err error) {
 	piece := make([]byte, min(fillingPiece, int(js.Conn().MaxPayload())/2))
 	for filled := 0; filled < fillingBytes; filled += len(piece) {

@@ -3,8 +3,7 @@
 // present and is not what lapse needs.
 //
 // With several shards there is a log for each, and a stream of configurations and drops that
-// all of them source (configs.go). NATS has to map the writes to the logs: mapping.go finds out
-// whether it does.
+// all of them source. NATS has to map the writes to the logs (shards.go).
 //
 // The log's metadata fixes what a fold of the log depends on, when the log is created: the
 // number of shards, and the size and the depth of the largest body. The prefixes to which outcomes
@@ -15,8 +14,8 @@
 // missing from the middle is a loss, unless a restore has left it or a person has decided (gaps.go).
 //
 // The flow, file by file: [Check] and [Provision] (streams.go) compare each stream with its
-// configuration (config.go) and add a reply rule (replies.go). Later the processor reads
-// single messages, always from the leader of a stream (leader.go).
+// configuration (config.go) and add a reply rule (rules.go). Later the processor reads
+// single messages, always from the leader of a stream (link.go).
 package streams
 
 import (
@@ -122,7 +121,8 @@ func (s *Streams) Created() int64 {
 // Check refuses what [Provision] would refuse, and creates nothing.
 func Check(ctx context.Context, js jetstream.JetStream, o Options) error {
 	if o.MaxPayload <= leastMessage {
-		return fmt.Errorf("the NATS server accepts messages of up to %d bytes: set its max_payload to more than %d", o.MaxPayload, leastMessage)
+		return fmt.Errorf("the NATS server accepts messages of up to %d bytes: set its max_payload to more than %d",
+			o.MaxPayload, leastMessage)
 	}
 	if err := checkServer(ctx, js); err != nil {
 		return err
@@ -149,7 +149,8 @@ func Check(ctx context.Context, js jetstream.JetStream, o Options) error {
 		if root, err := o.present(ctx, js); root != nil || err != nil {
 			return err // another process has just created both
 		}
-		return stranger(o.Prefix.EventsStream(), "the stream %s that these events are from does not exist: restore that log, or remove this stream and the bucket of checkpoints to begin with a new log", o.root())
+		return stranger(o.Prefix.EventsStream(), "the stream %s that these events are from does not exist: restore that "+
+			"log, or remove this stream and the bucket of checkpoints to begin with a new log", o.Root())
 	}
 	return err
 }
@@ -163,20 +164,12 @@ func (o Options) checkAge(have jetstream.StreamConfig) error {
 	if have.MaxAge > 0 {
 		age = "for " + have.MaxAge.String()
 	}
-	return mismatch(have.Name, "it keeps events %s, and --forget-within allows %s at most (7/8 of it): set --events-max-age, which removes older events, or set --forget-within to more", age, o.EventsLongest)
+	return mismatch(have.Name, "it keeps events %s, and --forget-within allows %s at most (7/8 of it): set "+
+		"--events-max-age, which removes older events, or set --forget-within to more", age, o.EventsLongest)
 }
 
-// Root names the root.
-func (o Options) Root() string { return o.root() }
-
-// root names the stream whose identity stands for that of the prefix: the log or, with several
-// shards, the stream of configurations.
-func (o Options) root() string {
-	if o.sharded() {
-		return o.Prefix.ConfigStream()
-	}
-	return o.log().Stream()
-}
+// Root names the root: see [wire.Prefix.RootStream].
+func (o Options) Root() string { return o.Prefix.RootStream(o.Shards) }
 
 // present returns the root, nil if there is none. It checks the root and the log that are present.
 func (o Options) present(ctx context.Context, js jetstream.JetStream) (root jetstream.Stream, err error) {
@@ -196,7 +189,7 @@ func (o Options) present(ctx context.Context, js jetstream.JetStream) (root jets
 		}
 		// Another process may have just created both.
 		if root, err = present(ctx, js, o.configsConfig()); root == nil || err != nil {
-			return nil, cmp.Or(err, stranger(o.root(), "it does not exist, and the log %s sources it: restore it", name))
+			return nil, cmp.Or(err, stranger(o.Root(), "it does not exist, and the log %s sources it: restore it", name))
 		}
 	}
 	_, err = present(ctx, js, o.logConfig(Identity(root.CachedInfo())))
@@ -217,12 +210,13 @@ func checkOther(ctx context.Context, js jetstream.JetStream, o Options) error {
 	case err != nil:
 		return fmt.Errorf("look up stream %s: %w", other, err)
 	}
-	return mismatch(other, "the prefix has %s: use the number with which it was created, or copy the documents to another prefix (lapse export, lapse import)", has)
+	return mismatch(other, "the prefix has %s: use the number with which it was created, or copy the documents to "+
+		"another prefix (lapse export, lapse import)", has)
 }
 
 // checkBuckets refuses buckets of a restore that was interrupted, and snapshots in another format.
 func checkBuckets(ctx context.Context, js jetstream.JetStream, o Options) error {
-	for _, name := range []string{"KV_" + o.Prefix.CheckpointBucket(), o.Prefix.SnapshotStream()} {
+	for _, name := range []string{o.Prefix.CheckpointStream(), o.Prefix.SnapshotStream()} {
 		stream, err := js.Stream(ctx, name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			continue
@@ -251,7 +245,8 @@ func checkFormat(stream, format string) error {
 }
 
 func restoring(stream string) error {
-	return mismatch(stream, "a backup is being restored into it, or was not restored to its end: run lapse restore again with the same file")
+	return mismatch(stream, "a backup is being restored into it, or was not restored to its end: run lapse restore "+
+		"again with the same file")
 }
 
 // present returns the stream of a configuration, nil if there is none. A stream that does
@@ -324,7 +319,8 @@ func levels(c jetstream.StreamConfig) (int, error) {
 
 // provisionLog provisions the log, and returns the root. With several shards the limits of a
 // body are those of the root, so that all shards judge a configuration alike.
-func (s *Streams) provisionLog(ctx context.Context, js jetstream.JetStream, o Options) (root *jetstream.StreamInfo, err error) {
+func (s *Streams) provisionLog(ctx context.Context, js jetstream.JetStream, o Options) (root *jetstream.StreamInfo,
+	err error) {
 	id := ""
 	if o.sharded() {
 		if s.Configs, err = provision(ctx, js, o, o.configsConfig(), nil, nil); err != nil {
@@ -334,7 +330,7 @@ func (s *Streams) provisionLog(ctx context.Context, js jetstream.JetStream, o Op
 		id = Identity(root)
 		maxBody, err := strconv.ParseInt(root.Config.Metadata[maxBodyKey], 10, 64)
 		if err != nil {
-			return nil, mismatch(o.root(), "its metadata has no valid %s", maxBodyKey)
+			return nil, mismatch(o.Root(), "its metadata has no valid %s", maxBodyKey)
 		}
 		o.MaxPayload = maxBody + Reserve
 		if o.levels, err = levels(root.Config); err != nil {
@@ -360,7 +356,7 @@ func provisionCheckpoints(ctx context.Context, js jetstream.JetStream, o Options
 	kv, err := js.KeyValue(ctx, bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		if o.Existing {
-			return nil, gone("KV_" + bucket)
+			return nil, gone(o.Prefix.CheckpointStream())
 		}
 		kv, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
 			Bucket:      bucket,
@@ -375,7 +371,8 @@ func provisionCheckpoints(ctx context.Context, js jetstream.JetStream, o Options
 }
 
 // provision creates a stream, or checks the one that is present and changes its limits.
-func provision(ctx context.Context, js jetstream.JetStream, o Options, want jetstream.StreamConfig, maxAge *time.Duration, maxBytes *int64) (jetstream.Stream, error) {
+func provision(ctx context.Context, js jetstream.JetStream, o Options, want jetstream.StreamConfig,
+	maxAge *time.Duration, maxBytes *int64) (jetstream.Stream, error) {
 	stream, err := js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		if o.Existing {
@@ -420,7 +417,8 @@ func provision(ctx context.Context, js jetstream.JetStream, o Options, want jets
 		return nil, fmt.Errorf("change the limits of stream %s: %w", want.Name, err)
 	}
 	o.Logger.Info("changed the limits of stream", slog.String("stream", want.Name),
-		slog.Duration("max_age", change.MaxAge), slog.Int64("max_bytes", change.MaxBytes), slog.Duration("duplicate_window", change.Duplicates))
+		slog.Duration("max_age", change.MaxAge), slog.Int64("max_bytes", change.MaxBytes),
+		slog.Duration("duplicate_window", change.Duplicates))
 	return stream, nil
 }
 
@@ -438,7 +436,8 @@ func checkServer(ctx context.Context, js jetstream.JetStream) error {
 
 func judgeServer(version string, level int) error {
 	if level < leastLevel {
-		return fmt.Errorf("nats-server %s is too old (its JetStream API has level %d): use 2.14 or newer, on all servers of the cluster", version, level)
+		return fmt.Errorf("nats-server %s is too old (its JetStream API has level %d): use 2.14 or newer, on all servers "+
+			"of the cluster", version, level)
 	}
 	return nil
 }

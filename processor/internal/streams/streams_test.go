@@ -34,7 +34,8 @@ func TestProvision(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := made.Log.CachedInfo().Config; !c.AllowBatchPublish || !c.AllowDirect || c.Duplicates != 2*time.Minute || c.MaxAge != 0 {
+	if c := made.Log.CachedInfo().Config; !c.AllowBatchPublish || !c.AllowDirect || c.Duplicates != 2*time.Minute ||
+		c.MaxAge != 0 {
 		t.Errorf("the log is %+v", c)
 	}
 	if c := made.Events.CachedInfo().Config; c.MaxAge != 7*24*time.Hour {
@@ -72,20 +73,30 @@ func TestProvisionRefuses(t *testing.T) {
 		want  string
 	}{
 		{"somebody else's", func(c *jetstream.StreamConfig) { c.Metadata = nil }, "it was not created by lapse"},
-		{"another number of shards", func(c *jetstream.StreamConfig) { c.Metadata[wire.ShardsKey] = "8" }, "it was created with 8 shards, and the options have 1"},
-		{"another format", func(c *jetstream.StreamConfig) { c.Metadata[wire.FormatKey] = "9" }, "stream LAPSE_LOG has the format \"9\", and this version of lapse reads 3 alone: bring the documents over with lapse export"},
-		{"a restore that was interrupted", func(c *jetstream.StreamConfig) { c.Metadata[wire.FormatKey] = wire.Restoring }, "run lapse restore again"},
-		{"restored from what", func(c *jetstream.StreamConfig) { c.Metadata[wire.RestoredKey] = "1 2" }, "its lapse-restored is \"1 2\", which is not valid"},
+		{"another number of shards", func(c *jetstream.StreamConfig) { c.Metadata[wire.ShardsKey] = "8" },
+			"it was created with 8 shards, and the options have 1"},
+		{"another format", func(c *jetstream.StreamConfig) { c.Metadata[wire.FormatKey] = "9" }, "stream LAPSE_LOG has the " +
+			"format \"9\", and this version of lapse reads 3 alone: bring the documents over with lapse export"},
+		{"a restore that was interrupted", func(c *jetstream.StreamConfig) { c.Metadata[wire.FormatKey] = wire.Restoring },
+			"run lapse restore again"},
+		{"restored from what", func(c *jetstream.StreamConfig) { c.Metadata[wire.RestoredKey] = "1 2" },
+			"its lapse-restored is \"1 2\", which is not valid"},
 		{"other subjects", func(c *jetstream.StreamConfig) { c.Subjects = c.Subjects[1:] }, "and must be"},
 		{"rewritten subjects", func(c *jetstream.StreamConfig) {
-			c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: "lapse.write.*.*.*", Destination: "lapse.log.{{partition(16,2,3)}}"}
+			c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: "lapse.write.*.*.*",
+				Destination: "lapse.log.{{partition(16,2,3)}}"}
 		}, "it changes subjects (subject_transform) in another way"},
-		{"messages that are gone once read", func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy }, "its retention is Interest, and must be Limits"},
+		{"messages that are gone once read", func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy },
+			"its retention is Interest, and must be Limits"},
 		{"no direct access", func(c *jetstream.StreamConfig) { c.AllowDirect = false }, "it does not allow direct access"},
-		{"messages that can be deleted", func(c *jetstream.StreamConfig) { c.DenyDelete = false }, "single messages of it can be deleted: set deny_delete"},
-		{"no acknowledgements", func(c *jetstream.StreamConfig) { c.NoAck, c.AllowBatchPublish = true, false }, "it does not acknowledge"},
-		{"the last message alone", func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 }, "it keeps only 1 messages per subject"},
-		{"in memory", func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }, "its storage is Memory, and must be File"},
+		{"messages that can be deleted", func(c *jetstream.StreamConfig) { c.DenyDelete = false },
+			"single messages of it can be deleted: set deny_delete"},
+		{"no acknowledgements", func(c *jetstream.StreamConfig) { c.NoAck, c.AllowBatchPublish = true, false },
+			"it does not acknowledge"},
+		{"the last message alone", func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 },
+			"it keeps only 1 messages per subject"},
+		{"in memory", func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage },
+			"its storage is Memory, and must be File"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			js := natstest.Connect(t, natstest.Options{})
@@ -160,12 +171,15 @@ func TestProvisionRefusesBuckets(t *testing.T) {
 	}{
 		{"KV_LAPSE_CHECKPOINTS", wire.Restoring, ErrMismatch, "run lapse restore again"},
 		{"OBJ_LAPSE_SNAPSHOTS", wire.Restoring, ErrMismatch, "run lapse restore again"},
-		{"OBJ_LAPSE_SNAPSHOTS", "1", wire.ErrFormat, "stream OBJ_LAPSE_SNAPSHOTS has the format \"1\", and this version of lapse reads 3 alone"},
+		{"OBJ_LAPSE_SNAPSHOTS", "1", wire.ErrFormat, "stream OBJ_LAPSE_SNAPSHOTS has the format \"1\", and this version of " +
+			"lapse reads 3 alone"},
 	} {
 		t.Run(c.name+" "+c.format, func(t *testing.T) {
 			js := natstest.Connect(t, natstest.Options{})
-			natstest.CreateStream(t, js, jetstream.StreamConfig{Name: c.name, Subjects: []string{"x"}, Metadata: map[string]string{wire.FormatKey: c.format}})
-			if _, err := Provision(t.Context(), js, options()); !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) {
+			natstest.CreateStream(t, js, jetstream.StreamConfig{Name: c.name, Subjects: []string{"x"},
+				Metadata: map[string]string{wire.FormatKey: c.format}})
+			if _, err := Provision(t.Context(), js, options()); !errors.Is(err, c.kind) ||
+				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %q", err, c.want)
 			}
 			var all []string
@@ -252,9 +266,11 @@ func TestProvisionRefusesEvents(t *testing.T) {
 		spoil func(*jetstream.StreamConfig)
 		want  string // empty if the stream is accepted
 	}{
-		{"tiny messages", func(c *jetstream.StreamConfig) { c.MaxMsgSize = leastMessage - 1 }, "it accepts messages of up to 8191 bytes (max_msg_size), and an event without its document may need 8192: set it to more"},
+		{"tiny messages", func(c *jetstream.StreamConfig) { c.MaxMsgSize = leastMessage - 1 }, "it accepts messages of up " +
+			"to 8191 bytes (max_msg_size), and an event without its document may need 8192: set it to more"},
 		{"small messages", func(c *jetstream.StreamConfig) { c.MaxMsgSize = leastMessage }, ""},
-		{"one message of a subject", func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 }, "it keeps only 1 messages per subject"},
+		{"one message of a subject", func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 },
+			"it keeps only 1 messages per subject"},
 		{"no more of a subject", func(c *jetstream.StreamConfig) {
 			c.MaxMsgsPerSubject, c.DiscardNewPerSubject, c.Discard = 5, true, jetstream.DiscardNew
 		}, "it keeps only 5 messages per subject"},
@@ -300,7 +316,8 @@ func TestProvisionRefusesEvents(t *testing.T) {
 	t.Run("a tiny server", func(t *testing.T) {
 		o := options()
 		o.MaxPayload = Reserve
-		if _, err := Provision(t.Context(), natstest.Connect(t, natstest.Options{}), o); err == nil || !strings.Contains(err.Error(), "set its max_payload to more than 8192") {
+		if _, err := Provision(t.Context(), natstest.Connect(t, natstest.Options{}), o); err == nil ||
+			!strings.Contains(err.Error(), "set its max_payload to more than 8192") {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -317,12 +334,16 @@ func TestProvisionRefusesOtherEvents(t *testing.T) {
 		{"stored later", func(c *jetstream.StreamConfig) {
 			c.AllowAtomicPublish, c.AllowBatchPublish, c.PersistMode = false, false, jetstream.AsyncPersistMode
 		}, "its persist_mode is async"},
-		{"other subjects", func(c *jetstream.StreamConfig) { c.Subjects = []string{"lapse.expired.>", "lapse.other.>"} }, "its subjects are [lapse.expired.> lapse.other.>], and must be"},
+		{"other subjects", func(c *jetstream.StreamConfig) { c.Subjects = []string{"lapse.expired.>", "lapse.other.>"} },
+			"its subjects are [lapse.expired.> lapse.other.>], and must be"},
 		{"a subject less", func(c *jetstream.StreamConfig) { c.Subjects = c.Subjects[1:] }, "and must be"},
-		{"no batches", func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = false }, "it does not accept all batches of messages: set allow_atomic"},
-		{"a subject for each id", func(c *jetstream.StreamConfig) { c.SubjectTransform = nil }, "it changes subjects (subject_transform) in another way"},
+		{"no batches", func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = false },
+			"it does not accept all batches of messages: set allow_atomic"},
+		{"a subject for each id", func(c *jetstream.StreamConfig) { c.SubjectTransform = nil },
+			"it changes subjects (subject_transform) in another way"},
 		{"another transform", func(c *jetstream.StreamConfig) {
-			c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: "lapse.expired.*.*", Destination: "lapse.expired.{{wildcard(1)}}.x"}
+			c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: "lapse.expired.*.*",
+				Destination: "lapse.expired.{{wildcard(1)}}.x"}
 		}, "it changes subjects (subject_transform) in another way than lapse has set"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -337,7 +358,8 @@ func TestProvisionRefusesOtherEvents(t *testing.T) {
 				t.Fatal(err)
 			}
 			natstest.CreateStream(t, js, config)
-			if _, err := Provision(t.Context(), js, options()); !errors.Is(err, ErrMismatch) || !strings.Contains(err.Error(), c.want) {
+			if _, err := Provision(t.Context(), js, options()); !errors.Is(err, ErrMismatch) ||
+				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %q", err, c.want)
 			}
 		})
@@ -347,7 +369,8 @@ func TestProvisionRefusesOtherEvents(t *testing.T) {
 // TestOldServer: a NATS server whose streams accept no fast batches is refused by its version.
 // It fails if lapse goes on, and then publishes nothing.
 func TestOldServer(t *testing.T) {
-	for level, want := range map[int]bool{0: false, 1: false, leastLevel - 1: false, leastLevel: true, leastLevel + 1: true} {
+	for level, want := range map[int]bool{0: false, 1: false, leastLevel - 1: false, leastLevel: true,
+		leastLevel + 1: true} {
 		err := judgeServer("2.12.9", level)
 		if (err == nil) != want || err != nil && !strings.Contains(err.Error(), "nats-server 2.12.9 is too old") {
 			t.Errorf("level %d: error %v, want none: %v", level, err, want)

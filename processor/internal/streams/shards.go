@@ -3,12 +3,15 @@ package streams
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 
 	"github.com/seed18712806/lapse/processor/internal/backoff"
 	"github.com/seed18712806/lapse/sink/events"
@@ -42,9 +45,9 @@ const (
 const configsAtOnce = 256
 
 // CheckConfigs compares what the log has sourced with the stream of configurations. If that has lost its end, it gives
-// sequences to new messages that old ones had, and the logs pass over the new ones. So the last configuration and the last
-// drop are compared, those that came since the last call, and the last one of before that, which was among the end if
-// something was lost that had been compared. The first calls go through what was in the log before.
+// sequences to new messages that old ones had, and the logs pass over the new ones. So the last configuration and the
+// last drop are compared, those that came since the last call, and the last one of before that, which was among the end
+// if something was lost that had been compared. The first calls go through what was in the log before.
 func (s *Streams) CheckConfigs(ctx context.Context) error {
 	for _, filter := range s.Configs.CachedInfo().Config.Subjects {
 		last, err := s.lastOf(ctx, s.Log, filter)
@@ -69,7 +72,8 @@ func (s *Streams) CheckConfigs(ctx context.Context) error {
 			if before.Seq >= last.Seq {
 				break
 			}
-			if before, err = s.get(ctx, s.Log.CachedInfo().Config.Name, map[string]any{"seq": before.Seq + 1, "next_by_subj": filter}); err != nil {
+			if before, err = s.Get(ctx, s.Log.CachedInfo().Config.Name,
+				map[string]any{"seq": before.Seq + 1, "next_by_subj": filter}); err != nil {
 				return fmt.Errorf("read the configurations of the log: %w", err)
 			}
 			if before == nil { // it was truncated
@@ -96,7 +100,8 @@ func (s *Streams) compareConfig(ctx context.Context, have *events.Stored) error 
 		}
 		late := s.Configs.CachedInfo().Config.Replicas <= 1 || time.Since(began) > leaderFor
 		if late || !backoff.Wait(ctx, leaderAgain) {
-			return Refuse(ErrConfigsBehind, "restore it", "message %d of %s is from %s, which has another one in its place or none", have.Seq, s.Log.CachedInfo().Config.Name, s.Configs.CachedInfo().Config.Name)
+			return Refuse(ErrConfigsBehind, "restore it", "message %d of %s is from %s, which has another one in its place or "+
+				"none", have.Seq, s.Log.CachedInfo().Config.Name, s.Configs.CachedInfo().Config.Name)
 		}
 	}
 }
@@ -112,7 +117,7 @@ func (s *Streams) sourced(ctx context.Context, have *events.Stored) (bool, error
 	if seq == 0 {
 		return true, nil // nor is it where the client's headers have spoilt that of the server
 	}
-	there, err := s.get(ctx, s.Configs.CachedInfo().Config.Name, map[string]any{"seq": seq})
+	there, err := s.Get(ctx, s.Configs.CachedInfo().Config.Name, map[string]any{"seq": seq})
 	if err != nil {
 		return false, fmt.Errorf("read message %d of the stream of configurations: %w", seq, err)
 	}
@@ -127,7 +132,7 @@ func (s *Streams) sourced(ctx context.Context, have *events.Stored) (bool, error
 // The headers of JetStream do not go with it: a log drops what it has sourced if a write had the
 // same Nats-Msg-Id.
 func (s *Streams) Copy(ctx context.Context, log wire.Log, seq uint64) (*nats.Msg, error) {
-	m, err := s.get(ctx, s.Configs.CachedInfo().Config.Name, map[string]any{"seq": seq})
+	m, err := s.Get(ctx, s.Configs.CachedInfo().Config.Name, map[string]any{"seq": seq})
 	if err != nil {
 		return nil, fmt.Errorf("read message %d of the stream of configurations: %w", seq, err)
 	}
@@ -148,4 +153,71 @@ func (s *Streams) Copy(ctx context.Context, log wire.Log, seq uint64) (*nats.Msg
 		}
 	}
 	return copied, nil
+}
+
+// Shards is the number of logs of a prefix; 1 if there is none.
+func Shards(ctx context.Context, js jetstream.JetStream, prefix wire.Prefix) (int, error) {
+	root, err := js.Stream(ctx, prefix.ConfigStream())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return 1, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look up stream %s: %w", prefix.ConfigStream(), err)
+	}
+	n, err := wire.ParseShards(root.CachedInfo().Config.Metadata)
+	if err != nil {
+		return 0, mismatch(prefix.ConfigStream(), "%w", err)
+	}
+	return n, nil
+}
+
+// ErrMapping: NATS does not bring the writes to the logs of their shards.
+var ErrMapping = errors.New("NATS does not map the writes to their shards")
+
+// probed stands in subjects for the operation and the collection of a write that is none.
+const probed = "probe"
+
+// CheckMapping finds out whether NATS maps the writes of a shard to its log. It publishes a message
+// that no stream stores, and listens where the mapping has to bring it.
+func CheckMapping(ctx context.Context, nc *nats.Conn, log wire.Log) error {
+	if log.Shards <= 1 {
+		return nil
+	}
+	published := probe(log)
+	fail := func(err error) error { return fmt.Errorf("check the mapping of writes: %w", err) }
+	sub, err := nc.SubscribeSync(log.Mapped(published))
+	if err != nil {
+		return fail(err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	// The stream that the message comes to refuses it, because it has another name.
+	msg := &nats.Msg{Subject: published, Header: nats.Header{jetstream.ExpectedStreamHeader: {"-"}}}
+	if err := nc.PublishMsg(msg); err != nil {
+		return fail(err)
+	}
+	// The server sends what it maps before it answers.
+	if err := nc.FlushWithContext(ctx); err != nil {
+		return fail(err)
+	}
+	arrived, _, err := sub.Pending()
+	if err != nil {
+		return fail(err)
+	}
+	if arrived == 0 {
+		from, to := log.Prefix.Mapping(log.Shards)
+		return fmt.Errorf("%w: add this line to the account of lapse (without accounts: at the top of nats-server's "+
+			"configuration), and reload nats-server: mappings: { %q: %q }", ErrMapping, from, to)
+	}
+	return nil
+}
+
+// probe is the subject of a write that is none, of a document that belongs to a shard.
+func probe(log wire.Log) string {
+	nonce := nuid.Next()
+	for i := 0; ; i++ {
+		id := nonce + "-" + strconv.Itoa(i)
+		if wire.ShardOf(log.Shards, probed, id) == log.Shard {
+			return log.Prefix.Write(probed, probed, id)
+		}
+	}
 }

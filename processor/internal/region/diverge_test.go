@@ -10,8 +10,8 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// A follower follows only what is first, and what its mirrors are mirrors of. What differs is made anew where nothing is
-// lost with it, and refused where the mirror may be the only copy.
+// A follower follows only what is first, and what its mirrors are mirrors of. What differs is made anew where nothing
+// is lost with it, and refused where the mirror may be the only copy.
 //
 // It fails if a mirror is judged by its log alone (F5), or a region counts as the first that was superseded (F6).
 func TestJudge(t *testing.T) {
@@ -34,15 +34,20 @@ func TestJudge(t *testing.T) {
 			f.There.Config.Metadata = identity(wire.Region{Identity: 7, Follows: "c"})
 			f.There.Config.Mirror = &jetstream.StreamSource{}
 		}, "", "", `it follows the one in the JetStream domain "c"`},
-		{"the end of an only copy", func(f *facts) { f.There.State.LastSeq = 15; f.Stamps = f.Stamps[:1] }, "", "", "has lost its end, and this region has it"},
+		{"the end of an only copy", func(f *facts) { f.There.State.LastSeq = 15; f.Stamps = f.Stamps[:1] }, "", "",
+			"has lost its end, and this region has it"},
 		{"the end of events", func(f *facts) {
 			f.There.State.LastSeq, f.Stamps, f.OnlyCopy = 15, f.Stamps[:1], false
 		}, "ends at sequence 15", "", ""},
-		{"a replica says so", func(f *facts) { f.There.State.LastSeq, f.Stamps, f.OutOfDate = 15, f.Stamps[:1], true }, "", "may be out of date", ""},
-		{"a person has given it up", func(f *facts) { f.There.State.LastSeq, f.Stamps, f.GivenUp = 15, f.Stamps[:1], true }, "ends at sequence 15", "", ""},
+		{"a replica says so", func(f *facts) { f.There.State.LastSeq, f.Stamps, f.OutOfDate = 15, f.Stamps[:1], true }, "",
+			"may be out of date", ""},
+		{"a person has given it up", func(f *facts) { f.There.State.LastSeq, f.Stamps, f.GivenUp = 15, f.Stamps[:1], true },
+			"ends at sequence 15", "", ""},
 		{"another message in an only copy", func(f *facts) { f.Stamps[1].There = at(21) }, "", "", "has grown again"},
-		{"another message of the events", func(f *facts) { f.Stamps[1].There, f.OnlyCopy = at(21), false }, "was stored at", "", ""},
-		{"another log", func(f *facts) { f.There.Config.Metadata = identity(wire.Region{Identity: 8}); f.Stamps = nil }, "", "", "has another stream"},
+		{"another message of the events", func(f *facts) { f.Stamps[1].There, f.OnlyCopy = at(21), false }, "was stored at",
+			"", ""},
+		{"another log", func(f *facts) { f.There.Config.Metadata = identity(wire.Region{Identity: 8}); f.Stamps = nil }, "",
+			"", "has another stream"},
 		{"another log, and the mirror is empty", func(f *facts) {
 			f.There.Config.Metadata, f.Stamps, f.Here.State = identity(wire.Region{Identity: 8}), nil, jetstream.StreamState{}
 		}, "has another stream", "", ""},
@@ -53,7 +58,8 @@ func TestJudge(t *testing.T) {
 			There:  &jetstream.StreamInfo{State: jetstream.StreamState{FirstSeq: 1, LastSeq: 20, Msgs: 20}},
 			Stamps: []stamped{{10, at(10), at(10)}, {20, at(20), at(20)}},
 		}
-		f.Here.Config = jetstream.StreamConfig{Name: "LAPSE_LOG", Metadata: identity(wire.Region{Identity: 7, Follows: "a"}), Mirror: &jetstream.StreamSource{}}
+		f.Here.Config = jetstream.StreamConfig{Name: "LAPSE_LOG", Metadata: identity(wire.Region{Identity: 7, Follows: "a"}),
+			Mirror: &jetstream.StreamSource{}}
 		f.There.Config = jetstream.StreamConfig{Name: "LAPSE_LOG", Metadata: identity(wire.Region{Identity: 7})}
 		row.f(&f)
 		v := judge(f)

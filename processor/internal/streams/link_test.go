@@ -18,8 +18,10 @@ import (
 // ends when the leader does not know all servers yet.
 func TestAgain(t *testing.T) {
 	errOther := errors.New("another error")
-	offline := &jetstream.APIError{Code: 400, ErrorCode: 10005, Description: "no suitable peers for placement, peer offline"}
-	unavailable := &jetstream.APIError{Code: 503, ErrorCode: 10008, Description: "JetStream system temporarily unavailable"}
+	offline := &jetstream.APIError{Code: 400, ErrorCode: 10005, Description: "no suitable peers for placement, peer " +
+		"offline"}
+	unavailable := &jetstream.APIError{Code: 503, ErrorCode: 10008, Description: "JetStream system temporarily " +
+		"unavailable"}
 	lost := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	refuses := func(err error) func(context.Context) error { return func(context.Context) error { return err } }
 	const all = 3 * perAttempt

@@ -12,7 +12,8 @@ import (
 )
 
 // TestEventsAreBounded: the stream of events has a bound of bytes unless the user sets another one; less where NATS has
-// less room, which leaves room for other streams, and none where it has nearly none. A bound that the user sets is not made smaller.
+// less room, which leaves room for other streams, and none where it has nearly none. A bound that the user sets is not
+// made smaller.
 //
 // It fails if clients can fill the disk with events, or if lapse does not start where there is little room.
 func TestEventsAreBounded(t *testing.T) {
@@ -22,7 +23,9 @@ func TestEventsAreBounded(t *testing.T) {
 		set  *int64
 		want int64 // 0: it is refused
 	}{
-		{"100GiB", nil, 4032 << 20}, {"4GiB", nil, 4032 << 20}, {"3GiB", nil, 1008 << 20}, {"1GiB", nil, 1008 << 20}, {"256MiB", nil, 252 << 20}, {"10MiB", nil, -1}, {"100GiB", new(int64(-1)), -1}, {"3GiB", new(int64(1 << 30)), 1 << 30}, {"3GiB", new(int64(5 << 30)), 0},
+		{"100GiB", nil, 4032 << 20}, {"4GiB", nil, 4032 << 20}, {"3GiB", nil, 1008 << 20}, {"1GiB", nil, 1008 << 20},
+		{"256MiB", nil, 252 << 20}, {"10MiB", nil, -1}, {"100GiB", new(int64(-1)), -1},
+		{"3GiB", new(int64(1 << 30)), 1 << 30}, {"3GiB", new(int64(5 << 30)), 0},
 	} {
 		t.Run(fmt.Sprint(c.room, " ", c.want), func(t *testing.T) {
 			js := natstest.Connect(t, natstest.Options{JetStream: "max_file_store: " + c.room})
@@ -45,7 +48,8 @@ func TestEventsAreBounded(t *testing.T) {
 
 // TestCheckSize: the problem is there before the stream removes a message.
 func TestCheckSize(t *testing.T) {
-	info := &jetstream.StreamInfo{Config: jetstream.StreamConfig{Name: "E", MaxBytes: 1000}, State: jetstream.StreamState{Bytes: 799}}
+	info := &jetstream.StreamInfo{Config: jetstream.StreamConfig{Name: "E", MaxBytes: 1000},
+		State: jetstream.StreamState{Bytes: 799}}
 	if err := CheckSize(info); err != nil {
 		t.Error(err)
 	}
@@ -69,7 +73,8 @@ func TestLimits(t *testing.T) {
 		t.Errorf("the description is a limit: %v", limits.Check(c))
 	}
 	c.MaxMsgs, c.MaxAge = 1, time.Hour
-	if err := limits.Check(c); err == nil || !strings.HasSuffix(err.Error(), "max_age is 1h0m0s, and was 0s; max_msgs is 1, and was -1") {
+	if err := limits.Check(c); err == nil || !strings.HasSuffix(err.Error(), "max_age is 1h0m0s, and was 0s; max_msgs "+
+		"is 1, and was -1") {
 		t.Errorf("it says %v", err)
 	}
 }
