@@ -60,7 +60,7 @@ func (f *fleeting) CreateKeyValue(context.Context, jetstream.KeyValueConfig) (je
 }
 
 // Fails if a process does not start because the bucket is deleted and created at that moment.
-func TestL7_ProvisionWhileTheBucketComesAndGoes(t *testing.T) {
+func TestProvisionWhileTheBucketComesAndGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// What a server answered while it removed the files of the deleted bucket.
 		removing := &jetstream.APIError{Code: 500, ErrorCode: createFailed, Description: "error creating store for stream"}

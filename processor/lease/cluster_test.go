@@ -17,7 +17,7 @@ import (
 
 // Of three servers with three replicas one ends: it leads the bucket, and the owner is
 // connected to it.
-func TestL1_ACluster(t *testing.T) {
+func TestACluster(t *testing.T) {
 	t.Parallel()
 	ports := make([]int, 3)
 	var routes []*url.URL

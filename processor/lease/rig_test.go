@@ -227,18 +227,18 @@ func asksAgain(s *seams) { s.timing.call = defaultTiming.call }
 
 // slowToSuspect is for tests in which a standby has to suspect an owner that is silent, but
 // not because of noise on the machine.
-func slowToSuspect(s *seams) { s.timing.watch.silence = 2 * time.Second }
+func slowToSuspect(s *seams) { s.timing.silence = 2 * time.Second }
 
 // patient is for tests that are not about silence. Noise on the machine does not make a
 // standby suspect the owner.
-func patient(s *seams) { s.timing.watch.silence = limit }
+func patient(s *seams) { s.timing.silence = limit }
 
 // neverStalls is for tests in which a standby cannot take over. A slow answer, or noise on the
 // machine, does not make it believe that it stood still.
 func neverStalls(s *seams) { s.timing.stall = limit }
 
 // refreshOften makes a process refresh its entry often.
-func refreshOften(s *seams) { s.timing.roster.Refresh = 50 * ms }
+func refreshOften(s *seams) { s.timing.refresh = 50 * ms }
 
 func (p *process) run(work work) *process {
 	ctx, cancel := context.WithCancel(context.Background())
