@@ -61,7 +61,8 @@ func NewWith(nc *nats.Conn, stored Store, opts Options) (*Processor, error) {
 	if err := opts.complete(); err != nil {
 		return nil, err
 	}
-	p := &Processor{nc: nc, store: stored, opts: opts, metrics: newMetrics(), bounds: shard.DefaultBounds, asking: make(chan struct{}, 1)}
+	p := &Processor{nc: nc, store: stored, opts: opts, metrics: newMetrics(), bounds: shard.DefaultBounds,
+		asking: make(chan struct{}, 1)}
 	p.guard = shard.NewClockGuard(opts.MaxClockLead, shard.Clocks{Own: time.Now, Redis: p.store.Time}, opts.Health)
 	p.session = newSession(p)
 	if opts.Metrics != nil {
@@ -74,7 +75,8 @@ func NewWith(nc *nats.Conn, stored Store, opts Options) (*Processor, error) {
 
 // Follows finds out the JetStream domain of the region that the flag of a user names: the domain itself, or the
 // URL of a NATS server there.
-func Follows(ctx context.Context, where string, connect func(url string) (*nats.Conn, error)) (domain string, err error) {
+func Follows(ctx context.Context, where string, connect func(url string) (*nats.Conn, error)) (domain string,
+	err error) {
 	if !strings.Contains(where, "://") {
 		return where, nil
 	}

@@ -61,7 +61,8 @@ type session struct {
 }
 
 func newSession(p *Processor) *session {
-	s := &session{status: shard.NewStatus(p.opts.Health), queue: shard.NewQueue(p.opts.ReadAhead), backlog: &shard.Backlog{}, processor: p}
+	s := &session{status: shard.NewStatus(p.opts.Health), queue: shard.NewQueue(p.opts.ReadAhead),
+		backlog: &shard.Backlog{}, processor: p}
 	s.pace = shard.NewPace(s.requests)
 	return s
 }
@@ -131,7 +132,8 @@ func (p *Processor) checkStore(ctx context.Context, js jetstream.JetStream) erro
 		return err // another process has made both since
 	}
 	return streams.Refuse(ErrLogChanged, "restore that log, or use another prefix or an empty Redis",
-		"Redis holds documents of the log that was created at %s, and there is no stream %s", streams.FormatID(state.Log), p.opts.log().Stream())
+		"Redis holds documents of the log that was created at %s, and there is no stream %s", streams.FormatID(state.Log),
+		p.opts.log().Stream())
 }
 
 func (p *Processor) hasLog(ctx context.Context, js jetstream.JetStream) (bool, error) {
@@ -150,7 +152,8 @@ func (p *Processor) hasLog(ctx context.Context, js jetstream.JetStream) (bool, e
 }
 
 // provision makes the streams, or opens the mirrors.
-func (p *Processor) provision(ctx context.Context, js jetstream.JetStream, role streams.Role) (provisioned *streams.Streams, err error) {
+func (p *Processor) provision(ctx context.Context, js jetstream.JetStream,
+	role streams.Role) (provisioned *streams.Streams, err error) {
 	opts := p.opts.streams(p.nc.MaxPayload())
 	opts.Existing, opts.AsIs = p.made, p.asIs
 	provision := streams.Provision
@@ -192,7 +195,8 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 	s.reader = shard.NewReader(shard.Source{
 		NATS: p.nc, Link: l, Log: log, Guard: p.guard, Health: p.opts.Health,
 		Decoder: fold.Decoder{
-			RepliesAt: s.repliesAt(ctx, role), Log: names, MaxBody: provisioned.MaxBody, MaxLevels: provisioned.MaxLevels, Replies: provisioned.Replies,
+			RepliesAt: s.repliesAt(ctx, role), Log: names, MaxBody: provisioned.MaxBody, MaxLevels: provisioned.MaxLevels,
+			Replies:       provisioned.Replies,
 			ConfigReplies: s.configReplies(ctx, provisioned, l),
 		},
 	}, s.queue, s.ticker, s.backlog)
@@ -205,7 +209,8 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 		Events: &shard.Events{Publisher: s.publisher, Tail: tail, Log: s.outputs, Link: l, Limit: p.bounds.Examine},
 		Lease:  lease, Status: s.status, Queue: s.queue, Reader: s.reader, Ticker: s.ticker, Pace: s.pace,
 		Channel: &shard.Channel{
-			Publisher: s.publisher, Tail: tail, Link: l, Emitted: p.metrics.emitted, Hook: p.hook, Trace: p.opts.Trace, MaxAge: stream.MaxAge,
+			Publisher: s.publisher, Tail: tail, Link: l, Emitted: p.metrics.emitted, Hook: p.hook, Trace: p.opts.Trace,
+			MaxAge: stream.MaxAge,
 		},
 		Checkpoints: checkpoints, Outcomes: shard.NewOutcomes(p.nc, p.store), Desk: desk, Metrics: &p.metrics.Metrics,
 		Limits: fold.Limits{Log: s.outputs, MaxBody: provisioned.MaxBody},
@@ -230,7 +235,8 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 		Sync: *p.opts.SyncInterval, Mirrored: len(p.opts.Readers) > 0,
 	}, p.opts.ForgetWithin)
 	copies := &copier{js: js, link: l, streams: provisioned, session: s, log: names, logger: p.opts.Logger}
-	s.duties = []func(context.Context){s.ticker.Run, s.pace.Run, s.checkpointer.Run, parts.Outcomes.Run, copies.run, s.keeper.Run, s.keeper.TakeOrders, s.report, s.compareAgain, s.tellFormer}
+	s.duties = []func(context.Context){s.ticker.Run, s.pace.Run, s.checkpointer.Run, parts.Outcomes.Run, copies.run,
+		s.keeper.Run, s.keeper.TakeOrders, s.report, s.compareAgain, s.tellFormer}
 	s.wired.Store(true)
 	return nil
 }
@@ -254,7 +260,8 @@ func (s *session) allowReplies(ctx context.Context, upTo uint64) error {
 // configReplies returns a function that reads the rules of replies to configurations. It waits
 // for the answer until ctx is done: a shard that decided by older rules than the others would
 // go on with another configuration.
-func (s *session) configReplies(ctx context.Context, provisioned *streams.Streams, l *streams.Link) func() []wire.ReplyRule {
+func (s *session) configReplies(ctx context.Context, provisioned *streams.Streams,
+	l *streams.Link) func() []wire.ReplyRule {
 	return func() (rules []wire.ReplyRule) {
 		for {
 			err := l.Query(ctx, func(ctx context.Context) (err error) {
@@ -309,7 +316,8 @@ func (s *session) compareEvents(ctx context.Context) error {
 
 // takeOverAgain has the shard taken over again, as soon as its owner has ended its step.
 func (s *session) takeOverAgain(why string) {
-	s.processor.opts.Logger.Info("the shard is taken over again, to compare what the servers hold", slog.String("reason", why))
+	s.processor.opts.Logger.Info("the shard is taken over again, to compare what the servers hold",
+		slog.String("reason", why))
 	s.owner.TakeOverAgain()
 }
 
@@ -364,6 +372,7 @@ func (s *session) report(ctx context.Context) {
 			return
 		}
 		at = max(at, s.queue.ReadUpTo().Seq)
-		logger.Info("applying the log", slog.Uint64("at", at), slog.Uint64("of", s.start.Load()), slog.String("left", left.Error()))
+		logger.Info("applying the log", slog.Uint64("at", at), slog.Uint64("of", s.start.Load()),
+			slog.String("left", left.Error()))
 	}
 }

@@ -362,7 +362,8 @@ func TestMembers(t *testing.T) {
 	}
 	until(t, "all are listed", func() bool { return len(byID()) == 4 && len(byID()["a"].Owns) == 1 })
 	got := byID()["a"]
-	if got.Name != "name of a" || got.Version != "v1" || got.HTTP != "http://x" || got.Problem != "it is late" || got.Applied != 7 || got.Started == 0 || got.Seen < got.Started {
+	if got.Name != "name of a" || got.Version != "v1" || got.HTTP != "http://x" || got.Problem != "it is late" ||
+		got.Applied != 7 || got.Started == 0 || got.Seen < got.Started {
 		t.Errorf("%+v", got)
 	}
 	if owns := byID()["b"].Owns; owns != nil {
@@ -438,7 +439,8 @@ func TestARefreshThatIsNotStoredShows(t *testing.T) {
 	s.limitMessages(10)
 	until(t, "the problem shows", func() bool {
 		err := a.Problem()
-		return err != nil && strings.Contains(err.Error(), "bucket LAPSE_MEMBERS: ") && strings.Contains(err.Error(), "exceeds maximum allowed")
+		return err != nil && strings.Contains(err.Error(), "bucket LAPSE_MEMBERS: ") &&
+			strings.Contains(err.Error(), "exceeds maximum allowed")
 	})
 	if err := held.Fenced(t.Context()); err == nil || errors.Is(err, ErrLost) {
 		t.Errorf("Fenced: %v", err)
@@ -468,7 +470,8 @@ func TestBeatsThatAreNoneAreIgnored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, body := range []string{"", "{}", "null", "[", `{"owner":7}`, `{"owner":"z","seq":-1}`, `{"owner":"z","revision":99}`, `{"owner":"z","released":true}`, string(own)} {
+	for _, body := range []string{"", "{}", "null", "[", `{"owner":7}`, `{"owner":"z","seq":-1}`,
+		`{"owner":"z","revision":99}`, `{"owner":"z","released":true}`, string(own)} {
 		if err := nc.Publish("lapse.beat.0", []byte(body)); err != nil {
 			t.Fatal(err)
 		}

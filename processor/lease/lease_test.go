@@ -120,7 +120,8 @@ func TestACleanLeaveHandsOverAtOnce(t *testing.T) {
 		all = append(rest, join(i+3))
 	}
 	slices.Sort(took)
-	t.Logf("from the end of the former owner's work to the begin of the next one's: p50 %v, max %v of %d", took[len(took)/2], took[len(took)-1], len(took))
+	t.Logf("from the end of the former owner's work to the begin of the next one's: p50 %v, max %v of %d",
+		took[len(took)/2], took[len(took)-1], len(took))
 }
 
 // Fails if the beat of a release does not come, or has another revision than the bucket.
@@ -227,7 +228,8 @@ func TestAnOwnerThatOnlyCannotBeatKeepsItsLease(t *testing.T) {
 	mute.close()
 	revisions := map[uint64]bool{}
 	// Each takes 400 ms, so that b would suspect a.
-	until(t, "the lease was renewed eight times", func() bool { revisions[a.entry().Revision] = true; return len(revisions) > 8 })
+	until(t, "the lease was renewed eight times",
+		func() bool { revisions[a.entry().Revision] = true; return len(revisions) > 8 })
 	if err := held.OK(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -426,7 +428,8 @@ func TestRunningAndStopping(t *testing.T) {
 }
 
 func TestOptionsAreChecked(t *testing.T) {
-	for _, opts := range []Options{{Prefix: "a.b"}, {Shards: -1}, {Shards: 1025}, {Replicas: 6}, {Replicas: -1}, {ID: "a.b"}} {
+	for _, opts := range []Options{{Prefix: "a.b"}, {Shards: -1}, {Shards: 1025}, {Replicas: 6}, {Replicas: -1},
+		{ID: "a.b"}} {
 		if _, err := New(nil, opts); err == nil {
 			t.Errorf("%+v is allowed", opts)
 		}

@@ -56,7 +56,8 @@ type natsServer struct {
 func startNATS(t *testing.T) *natsServer {
 	t.Helper()
 	t.Parallel()
-	s := &natsServer{t: t, opts: server.Options{Host: "127.0.0.1", Port: freeport.Take(t), JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}}
+	s := &natsServer{t: t, opts: server.Options{Host: "127.0.0.1", Port: freeport.Take(t), JetStream: true,
+		StoreDir: t.TempDir(), NoLog: true, NoSigs: true}}
 	s.start()
 	t.Cleanup(s.stop)
 	return s
@@ -90,8 +91,10 @@ func (s *natsServer) url() string { return fmt.Sprintf("nats://127.0.0.1:%d", s.
 func (s *natsServer) connect() *nats.Conn {
 	s.t.Helper()
 	closed := make(chan struct{})
-	nc, err := nats.Connect(s.url(), natstest.Patient, nats.MaxReconnects(-1), nats.ReconnectWait(50*ms), nats.ReconnectJitter(0, 0), nats.ReconnectBufSize(-1),
-		nats.ClosedHandler(func(*nats.Conn) { close(closed) }), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	nc, err := nats.Connect(s.url(), natstest.Patient, nats.MaxReconnects(-1), nats.ReconnectWait(50*ms),
+		nats.ReconnectJitter(0, 0), nats.ReconnectBufSize(-1),
+		nats.ClosedHandler(func(*nats.Conn) { close(closed) }),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -432,9 +432,7 @@ func TestAProcessThatStoodStillGetsItsPartOnce(t *testing.T) {
 	frozen.close()
 	until(t, "a owns all", func() bool { return j.loads()["a"] == 4 })
 	frozen.open()
-	until(t, "b has its part again", func() bool {
-		return maps.Equal(j.loads(), map[string]int{"a": 2, "b": 2}) && len(j.all()) == 4+2+2+2
-	})
+	j.awaitLoads(t, map[string]int{"a": 2, "b": 2})
 	s.stays(j, "")
 }
 

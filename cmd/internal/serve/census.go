@@ -95,8 +95,10 @@ func (c *collectionCensus) count(ctx context.Context) *censusCounts {
 }
 
 var (
-	documents   = prometheus.NewDesc("lapse_documents", "Documents in all collections by state: live, or expired and not yet reaped. The owner of the shard counts them at intervals. Absent if it cannot.", []string{"state"}, nil)
-	collections = prometheus.NewDesc("lapse_collections", "Collections that are configured or hold documents, counted with the documents.", nil, nil)
+	documents = prometheus.NewDesc("lapse_documents", "Documents in all collections by state: live, or expired and "+
+		"not yet reaped. The owner of the shard counts them at intervals. Absent if it cannot.", []string{"state"}, nil)
+	collections = prometheus.NewDesc("lapse_collections", "Collections that are configured or hold documents, counted "+
+		"with the documents.", nil, nil)
 )
 
 // Describe implements [prometheus.Collector].

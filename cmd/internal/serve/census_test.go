@@ -49,8 +49,9 @@ func TestCensus(t *testing.T) {
 		owns bool
 		want string
 	}{
-		"again":           {whole, true, counted},
-		"no collection":   {pages{{}}, true, "lapse_collections 0\nlapse_documents{state=\"expired\"} 0\nlapse_documents{state=\"live\"} 0"},
+		"again": {whole, true, counted},
+		"no collection": {pages{{}}, true, "lapse_collections 0\nlapse_documents{state=\"expired\"} " +
+			"0\nlapse_documents{state=\"live\"} 0"},
 		"an error":        {nil, true, ""},
 		"half of it":      {whole[:1], true, ""},
 		"a standby by it": {whole, false, ""},
@@ -86,7 +87,8 @@ func TestPause(t *testing.T) {
 	census := newCensus(reader)
 	census.runOnce(t.Context(), true)
 	for took, want := range map[time.Duration]time.Duration{
-		0: 10 * time.Second, 100 * time.Millisecond: 10 * time.Second, time.Second: 100 * time.Second, time.Minute: 5 * time.Minute,
+		0: 10 * time.Second, 100 * time.Millisecond: 10 * time.Second, time.Second: 100 * time.Second,
+		time.Minute: 5 * time.Minute,
 	} {
 		if got := census.pause(took); got != want {
 			t.Errorf("after a count of %v: %v, want %v", took, got, want)

@@ -30,7 +30,8 @@ type connections struct {
 }
 
 // connect connects to both servers, until p is closed.
-func (p *process) connect(ctx context.Context, opts Options, embedded *natsServer, name string, poolSize int) (c connections, err error) {
+func (p *process) connect(ctx context.Context, opts Options, embedded *natsServer, name string,
+	poolSize int) (c connections, err error) {
 	if c.nats, err = connectNATS(opts, embedded, name); err != nil {
 		return c, err
 	}

@@ -44,7 +44,8 @@ type dataWatch struct {
 }
 
 // newDataWatch makes a watch of a directory that this process has locked.
-func newDataWatch(dir string, prefix wire.Prefix, shards int, board *health.Board, limit func(more int64) error) (*dataWatch, error) {
+func newDataWatch(dir string, prefix wire.Prefix, shards int, board *health.Board,
+	limit func(more int64) error) (*dataWatch, error) {
 	if _, err := wire.ParsePrefix(string(prefix)); err != nil {
 		return nil, err
 	}
@@ -69,7 +70,8 @@ func (w *dataWatch) Run(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		if what := w.missing(); what != "" {
-			return fmt.Errorf("--data %s: %s was removed or replaced while lapse was running, so lapse ends: restore the directory from a backup, or start lapse again with what is left", w.dir, what)
+			return fmt.Errorf("--data %s: %s was removed or replaced while lapse was running, so lapse ends: restore the "+
+				"directory from a backup, or start lapse again with what is left", w.dir, what)
 		}
 		w.checkDisk()
 		select {
@@ -100,7 +102,8 @@ func (w *dataWatch) missing() string {
 }
 
 var (
-	dataSize = prometheus.NewDesc("lapse_data_size_bytes", "Size of the disk of --data. Absent without the embedded NATS server.", nil, nil)
+	dataSize = prometheus.NewDesc("lapse_data_size_bytes", "Size of the disk of --data. Absent without the embedded "+
+		"NATS server.", nil, nil)
 	dataFree = prometheus.NewDesc("lapse_data_free_bytes", "Free bytes on the disk of --data.", nil, nil)
 )
 
@@ -132,7 +135,8 @@ func (w *dataWatch) checkDisk() {
 		more = max(int64(free)-int64(few/refusedBelow), 0)
 	}
 	if free < few {
-		problem = fmt.Errorf("the disk of --data %s has %d KiB left of %d KiB, and with less than %d KiB NATS refuses writes until there is room again: make room", w.dir, free>>10, size>>10, few/refusedBelow>>10)
+		problem = fmt.Errorf("the disk of --data %s has %d KiB left of %d KiB, and with less than %d KiB NATS refuses "+
+			"writes until there is room again: make room", w.dir, free>>10, size>>10, few/refusedBelow>>10)
 	}
 	if err := w.limit(more); err != nil && problem == nil {
 		problem = fmt.Errorf("the streams cannot be kept from filling the disk of --data %s: %w", w.dir, err)

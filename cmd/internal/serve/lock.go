@@ -19,7 +19,8 @@ func lockData(dir string) (release func() error, err error) {
 	release, err = Lock(dir)
 	switch {
 	case errors.Is(err, errLocked):
-		return nil, fmt.Errorf("--data %s: %w: give each process a directory of its own, or let them share servers with --nats and --redis", dir, errLocked)
+		return nil, fmt.Errorf("--data %s: %w: give each process a directory of its own, or let them share servers with "+
+			"--nats and --redis", dir, errLocked)
 	case err != nil:
 		return nil, fmt.Errorf("--data %s: %w", dir, err)
 	}

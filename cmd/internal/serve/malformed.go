@@ -18,7 +18,8 @@ type malformed struct {
 
 func newMalformed() *malformed {
 	return &malformed{Counter: prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "lapse_malformed_headers_total", Help: "Messages from NATS that were dropped because their headers cannot be read.",
+		Name: "lapse_malformed_headers_total", Help: "Messages from NATS that were dropped because their headers cannot " +
+			"be read.",
 	})}
 }
 
@@ -29,7 +30,8 @@ func (m *malformed) note(log *slog.Logger, err error, subject string) bool {
 	}
 	m.Inc()
 	m.once.Do(func() {
-		log.Warn("a client sends messages whose headers cannot be read: they are dropped, and from here on only counted (lapse_malformed_headers_total)",
+		log.Warn("a client sends messages whose headers cannot be read: they are dropped, and from here on only counted "+
+			"(lapse_malformed_headers_total)",
 			slog.String("subject", subject))
 	})
 	return true

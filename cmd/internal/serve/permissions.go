@@ -14,7 +14,8 @@ import (
 	"github.com/seed18712806/lapse/sink/credentials"
 )
 
-var problemPermissions = health.Problem{Name: "permissions in NATS", Advice: "Give the NATS user of lapse the permission that is named."}
+var problemPermissions = health.Problem{Name: "permissions in NATS", Advice: "Give the NATS user of lapse the " +
+	"permission that is named."}
 
 const (
 	deniedEvery = time.Second

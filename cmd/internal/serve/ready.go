@@ -23,7 +23,8 @@ type addresses struct {
 
 // announce waits until the process is ready, then tells the other processes, writes the ready file
 // and logs it once.
-func (p *process) announce(ctx context.Context, ready func() (string, health.Problems), tell func(context.Context), start time.Time) error {
+func (p *process) announce(ctx context.Context, ready func() (string, health.Problems), tell func(context.Context),
+	start time.Time) error {
 	if untilReady(ctx, ready); ctx.Err() != nil {
 		return nil
 	}

@@ -97,7 +97,8 @@ func (p *process) open(ctx context.Context) (err error) {
 		return err
 	}
 	p.withdraw() // the ready file of a process that was killed
-	p.at = addresses{NATS: credentials.RedactURLs(opts.NATS), Redis: credentials.RedactURLs(opts.Redis.URL), HTTP: p.files.Scheme() + "://" + p.http.Addr().String()}
+	p.at = addresses{NATS: credentials.RedactURLs(opts.NATS), Redis: credentials.RedactURLs(opts.Redis.URL),
+		HTTP: p.files.Scheme() + "://" + p.http.Addr().String()}
 
 	if opts.NATS == "" {
 		if p.embedded, err = startNATS(ctx, opts); err != nil {
@@ -147,7 +148,8 @@ func (p *process) connections() []*nats.Conn {
 }
 
 // newNode makes a processor for each shard, and the member. They do not run yet.
-func (p *process) newNode(ctx context.Context, metrics *prometheus.Registry, board *health.Board, redis *reach) (*node, *lease.Member, error) {
+func (p *process) newNode(ctx context.Context, metrics *prometheus.Registry, board *health.Board, redis *reach) (*node,
+	*lease.Member, error) {
 	opts := p.opts.Processor
 	opts.Shards = max(opts.Shards, 1)
 	domain, err := p.follows(ctx)
@@ -155,10 +157,11 @@ func (p *process) newNode(ctx context.Context, metrics *prometheus.Registry, boa
 		return nil, nil, err
 	}
 	opts.Follow = domain
-	n := &node{maxStaleness: p.opts.MaxStaleness, board: board, version: p.opts.Version, http: p.at.HTTP, redis: &sameRedis{
-		read:   func(ctx context.Context) (string, error) { return store.Identity(ctx, p.reads.redis, opts.Prefix) },
-		shards: opts.Shards, board: board,
-	}}
+	n := &node{maxStaleness: p.opts.MaxStaleness, board: board, version: p.opts.Version, http: p.at.HTTP,
+		redis: &sameRedis{
+			read:   func(ctx context.Context) (string, error) { return store.Identity(ctx, p.reads.redis, opts.Prefix) },
+			shards: opts.Shards, board: board,
+		}}
 	if p.opts.WritesTo != "" {
 		n.first = newFirst(p.opts.WritesTo, n.ownFollowing, p.reads.nats, opts.Prefix, opts.Shards)
 	}
@@ -208,7 +211,8 @@ func endsStart(err error) bool {
 }
 
 // startNode is newNode, with what NATS denies at the start in its error.
-func (p *process) startNode(ctx context.Context, metrics *prometheus.Registry, board *health.Board, redis *reach) (n *node, member *lease.Member, err error) {
+func (p *process) startNode(ctx context.Context, metrics *prometheus.Registry, board *health.Board,
+	redis *reach) (n *node, member *lease.Member, err error) {
 	err = p.opts.permissions.Start(ctx, func(ctx context.Context) (err error) {
 		n, member, err = p.newNode(ctx, metrics, board, redis)
 		return err
@@ -271,7 +275,10 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 			}
 		}
 	}
-	watching.Go(orFail(func(ctx context.Context) error { return processor.AnswerRegions(ctx, p.log.nats, p.opts.Processor) }))
+	watching.Go(orFail(func(ctx context.Context) error {
+		return processor.AnswerRegions(ctx, p.log.nats,
+			p.opts.Processor)
+	}))
 	watching.Go(orFail(n.redis.run))
 	watching.Go(orFail(func(context.Context) error { return g.run(ctx, n.ready, p.embedded.opening()) }))
 	p.watch(running, &watching, board, data, failed)
@@ -312,7 +319,8 @@ func (p *process) watchData(metrics *prometheus.Registry, board *health.Board) (
 
 // watch watches what the process has open, until ctx is done: the connections to NATS, its
 // permissions, the files of the HTTP server, and the data directory if data is not nil.
-func (p *process) watch(ctx context.Context, watching *sync.WaitGroup, board *health.Board, data *dataWatch, failed chan<- error) {
+func (p *process) watch(ctx context.Context, watching *sync.WaitGroup, board *health.Board, data *dataWatch,
+	failed chan<- error) {
 	log := p.opts.Logger
 	for _, nc := range p.connections() {
 		watching.Go(func() {
