@@ -7,6 +7,8 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -26,6 +28,49 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
+// Options say how a process serves.
+type Options struct {
+	Version string // in SemVer, for the NATS service
+	Logger  *slog.Logger
+
+	// NATS is the URL of the server, or comma-separated URLs. If it is empty, the process
+	// embeds a server.
+	NATS       string
+	NATSLogin  credentials.NATS
+	NATSListen string        // address of the embedded server
+	NATSToken  string        // that clients of the embedded server must give; none if empty
+	NATSSync   time.Duration // how often the embedded server syncs to disk; 0: at every write
+	Data       string        // directory of the embedded server
+
+	// Follow is the region to follow: its JetStream domain, or the URL of a NATS server there; none if empty.
+	Follow string
+	// MaxStaleness is how far reads may be behind the first region; they answer 503 beyond. 0 is no limit.
+	MaxStaleness time.Duration
+	// WritesTo is the URL of the API of the first region, to which writes over HTTP are sent (421); if it is empty,
+	// they are passed on.
+	WritesTo string
+
+	// Redis is the server, the cluster, or the Sentinels. Without a URL, the process embeds a
+	// Redis, which forgets everything at the end.
+	Redis       redisconn.Options
+	RedisListen string // address of the embedded server, which otherwise listens nowhere; needs Data
+
+	HTTP      web.Options
+	ReadyFile string // see writeReadyFile; none if empty
+
+	// Processor is the options of the processor. Run sets its Logger, Metrics and Health. It has a
+	// prefix: the other parts of the process take it from here.
+	Processor processor.Options
+
+	permissions *natsPermissions // what NATS denies; Run sets it
+	malformed   *malformed       // Run sets it
+	files       int              // that the process may have open; those of the system if 0
+}
+
+// ballast is memory that the process takes and never touches, so it costs none. Go collects garbage when the heap,
+// with this, has doubled. lapse keeps little and allocates much: without it, Go would collect many times a second.
+const ballast = 64 << 20
+
 // Run serves until ctx is done, and then ends cleanly and returns nil. If it cannot go on,
 // it ends before that and returns the reason.
 func Run(ctx context.Context, opts Options) error {
@@ -34,7 +79,9 @@ func Run(ctx context.Context, opts Options) error {
 		return err
 	}
 	redis.SetLogger(redisconn.Logging{Logger: opts.Logger})
-	defer giveRoom()()
+	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
+		defer runtime.KeepAlive(make([]byte, ballast))
+	}
 	opts.permissions, opts.malformed = newPermissions(), newMalformed()
 	p := &process{opts: opts}
 	err := p.open(ctx)
@@ -342,4 +389,16 @@ func (p *process) watch(ctx context.Context, watching *sync.WaitGroup, board *he
 			}
 		})
 	}
+}
+
+// startTracing starts the tracer, if the environment asks for one, until p is closed. By then nothing
+// records spans any more.
+func (p *process) startTracing(ctx context.Context, metrics prometheus.Registerer) (err error) {
+	p.tracer, err = tracing.Start(ctx,
+		tracing.Options{Prefix: p.opts.Processor.Prefix, Version: p.opts.Version, Logger: p.opts.Logger, Metrics: metrics})
+	if p.tracer != nil {
+		p.opts.Processor.Trace = p.tracer.Record
+		p.opened(func() error { p.tracer.Close(); return nil })
+	}
+	return err
 }
