@@ -44,7 +44,7 @@
 //
 // A configuration or a drop goes the same way, as a step of its own (control.go). So does the rule which collections
 // exist: it is a message of the log (wire.CollectionsRule), which the owner appends after a takeover if the options
-// differ from the last one (rule.go). So every replay decides by the rule that stood at that place of the log, and a
+// differ from the last one (session.go). So every replay decides by the rule that stood at that place of the log, and a
 // region that follows another one has the rule with the messages that it decides. After a step the owner publishes the
 // warnings that are due by then (warn.go). They follow from what is committed, so no commit comes after them; only a
 // checkpoint waits for them. If the log is silent when a document is due, the ticker appends a tick, and the owner
