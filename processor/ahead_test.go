@@ -20,7 +20,8 @@ import (
 // Goes red if an owner publishes an event before readers have reached its deadline.
 func TestG2_ReadersAreNotBehindEvents(t *testing.T) {
 	t.Parallel()
-	for name, behind := range map[string]time.Duration{"an hour": time.Hour, "some": 300 * time.Millisecond, "nothing": 0} {
+	for name, behind := range map[string]time.Duration{"an hour": time.Hour, "some": 300 * time.Millisecond,
+		"nothing": 0} {
 		for _, met := range []string{"reaped", "met", "met later"} {
 			t.Run(name+"/"+met, func(t *testing.T) {
 				t.Parallel()

@@ -73,7 +73,8 @@ func (r *rig) beginsNothing(not Accepted) {
 		}
 	}
 	if after, now := strings.Join(r.states(), "\n"), r.lastSeqs(); after != before || now != seqs {
-		r.t.Errorf("it has changed Redis from\n%s\nto\n%s\nor the streams, which ended at %v and end at %v", before, after, seqs, now)
+		r.t.Errorf("it has changed Redis from\n%s\nto\n%s\nor the streams, which ended at %v and end at %v", before, after,
+			seqs, now)
 	}
 }
 
@@ -137,7 +138,8 @@ func TestG7_BeginAnewInterrupted(t *testing.T) {
 			}
 			p.cancel()
 			<-p.done
-			if done, left, err := r.anotherProcess().BeginAnew(t.Context(), Accepted{}); len(done) > 0 || left != nil || err != nil {
+			if done, left, err := r.anotherProcess().BeginAnew(t.Context(), Accepted{}); len(done) > 0 || left != nil ||
+				err != nil {
 				t.Errorf("once it was decided: %q, %v, %v", done, left, err)
 			}
 			r.hasBegunAnew()

@@ -30,7 +30,8 @@ func TestG2_TheClockThatIsAskedFor(t *testing.T) {
 			body := fmt.Sprintf(`{"by":%q}`, op)
 			expires(string(op), r.must(200, at("kept", op), body, wire.HeaderClock, "keep"), after(first, 3600_000))
 		}
-		expires("with a ttl", r.must(200, at("kept", wire.Patch), `{"ttl":600}`, wire.HeaderClock, "keep"), after(first, 600_000))
+		expires("with a ttl", r.must(200, at("kept", wire.Patch), `{"ttl":600}`, wire.HeaderClock, "keep"),
+			after(first, 600_000))
 		o := r.must(200, at("kept", wire.Touch), ``)
 		expires("a touch", o, after(o, 600_000))
 		// An absolute deadline stays until something takes its place.
@@ -44,7 +45,8 @@ func TestG2_TheClockThatIsAskedFor(t *testing.T) {
 		o = r.must(200, at("at", wire.Patch), `{"ttl":null}`)
 		expires("a patch of ttl", o, after(o, 3600_000))
 		for status, ms := range map[int]int{201: 7000_000, 400: 7300_000} {
-			r.must(status, at(fmt.Sprint(ms), wire.Upsert), `{}`, wire.HeaderExpiresAt, wire.Time(time.Now().UnixMilli()+int64(ms)).String())
+			r.must(status, at(fmt.Sprint(ms), wire.Upsert), `{}`, wire.HeaderExpiresAt,
+				wire.Time(time.Now().UnixMilli()+int64(ms)).String())
 		}
 		r.must(400, at("at", wire.Upsert), `{}`, wire.HeaderExpiresAt, first.Ts.String())
 		r.must(400, at("at", wire.Delete), ``, deadline...)

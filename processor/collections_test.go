@@ -23,7 +23,8 @@ func (r *rig) startWatched(look func(*shard.Owner, crash.Point) error) *process 
 	var watched atomic.Pointer[Processor]
 	p := r.start(func(here crash.Point) error {
 		p := watched.Load()
-		if p == nil || here == crash.BeforeCheckpoint || here == crash.AfterCheckpoint || p.session.owner.Collections() == nil {
+		if p == nil || here == crash.BeforeCheckpoint || here == crash.AfterCheckpoint ||
+			p.session.owner.Collections() == nil {
 			return nil
 		}
 		return look(p.session.owner, here)
@@ -53,7 +54,8 @@ func (r *rig) storeCollections(n int, of func(i int) (ttlrules.History, *store.H
 			history, h := of(j)
 			configs = append(configs, store.ConfigChange{Collection: name, Config: &store.Config{History: history}})
 			if h != nil {
-				changes = append(changes, store.CollectionChanges{Collection: name, Changes: []store.Change{{ID: "x", New: h, Body: []byte(`{}`)}}})
+				changes = append(changes, store.CollectionChanges{Collection: name,
+					Changes: []store.Change{{ID: "x", New: h, Body: []byte(`{}`)}}})
 			}
 		}
 		next := fmt.Sprint("stored-", i)

@@ -107,7 +107,8 @@ func TestG1_ConfigurationOnCondition(t *testing.T) {
 		if r.body("c", "7") != "" {
 			t.Error("a dropped document is there")
 		}
-		if c, err := r.reader.Config(t.Context(), "c"); err != nil || !reflect.DeepEqual(c, wire.Config{IndexingMode: wire.Consistent}) {
+		if c, err := r.reader.Config(t.Context(), "c"); err != nil ||
+			!reflect.DeepEqual(c, wire.Config{IndexingMode: wire.Consistent}) {
 			t.Errorf("configuration after the drop: %+v, %v", c, err)
 		}
 		reject(config, `{}`, "*") // it is configured no more

@@ -145,8 +145,8 @@ func TestG3_Drop(t *testing.T) {
 	})
 }
 
-// TestG3_NoneCostsNothing: while the indexing mode is none, no default may be set, and nothing expires. The index is kept
-// all the same: what was written meanwhile is counted and listed, and expires as soon as TTL is on.
+// TestG3_NoneCostsNothing: while the indexing mode is none, no default may be set, and nothing expires. The index is
+// kept all the same: what was written meanwhile is counted and listed, and expires as soon as TTL is on.
 func TestG3_NoneCostsNothing(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		p := r.run()
@@ -191,7 +191,8 @@ func TestConfigRejections(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		r.run()
 		for _, bad := range []string{
-			``, `[]`, `{"defaultTtl":0}`, `{"defaultTtl":1.5}`, `{"defaultTtl":"1"}`, `{"defaultTtl":-2}`, `{"defaultTtl":2147483648}`,
+			``, `[]`, `{"defaultTtl":0}`, `{"defaultTtl":1.5}`, `{"defaultTtl":"1"}`, `{"defaultTtl":-2}`,
+			`{"defaultTtl":2147483648}`,
 			`{"defaultTTL":1}`, `{"indexingMode":"eager"}`, `{"indexingMode":null}`, `{"indexingMode":"none","defaultTtl":1}`,
 		} {
 			r.must(400, prefix.Config("c"), bad)

@@ -23,7 +23,8 @@ import (
 // points are those that every history passes, and drainPoints those that it passes only while
 // documents are due in collections that are dropped.
 var points = []crash.Point{
-	crash.AfterTake, crash.AfterRead, crash.AfterFind, crash.BeforeFence, crash.AfterFence, crash.BeforePublish, crash.AfterPublish, crash.BeforeCommit, crash.AfterCommit,
+	crash.AfterTake, crash.AfterRead, crash.AfterFind, crash.BeforeFence, crash.AfterFence, crash.BeforePublish,
+	crash.AfterPublish, crash.BeforeCommit, crash.AfterCommit,
 	crash.AfterControl, crash.BeforeCheckpoint, crash.AfterCheckpoint,
 }
 
@@ -45,7 +46,8 @@ func TestG1_G3_CrashAtEveryPoint(t *testing.T) {
 		nth  int
 	}
 	for i, at := range points {
-		fates := []fate{{"dies at once", errDead, 1}, {"dies later", errDead, 3}, {"stops", errStop, 2}, {"fails", errFail, 3}}
+		fates := []fate{{"dies at once", errDead, 1}, {"dies later", errDead, 3}, {"stops", errStop, 2},
+			{"fails", errFail, 3}}
 		for n, how := range append(fates[:1:1], fates[1+i%3]) {
 			if !chosen(i, n) {
 				continue
@@ -144,7 +146,8 @@ func TestG3_HeldUpOnTheWayToTheStream(t *testing.T) {
 func TestG3_PublishedJustBeforeTheFence(t *testing.T) {
 	t.Parallel()
 	for _, replicas := range []int{1, 3} {
-		t.Run(fmt.Sprint(replicas, " replicas"), func(t *testing.T) { t.Parallel(); publishedJustBeforeTheFence(t, replicas) })
+		t.Run(fmt.Sprint(replicas, " replicas"),
+			func(t *testing.T) { t.Parallel(); publishedJustBeforeTheFence(t, replicas) })
 	}
 }
 
@@ -468,16 +471,19 @@ func randomMessage(rng *rand.Rand) (subject, body string, header nats.Header) {
 	collection := []string{"a", "a", "b"}[rng.IntN(3)]
 	n := rng.IntN(1000)
 	if n < 30 {
-		configs := []string{`{"defaultTtl":1}`, `{"defaultTtl":2,"warnBefore":[1],"changes":true}`, `{"defaultTtl":-1,"warnBefore":[1,2]}`, `{}`, `{"defaultTtl":2,"changes":true}`, `{"defaultTtl":1,"paused":true}`}
+		configs := []string{`{"defaultTtl":1}`, `{"defaultTtl":2,"warnBefore":[1],"changes":true}`,
+			`{"defaultTtl":-1,"warnBefore":[1,2]}`, `{}`, `{"defaultTtl":2,"changes":true}`, `{"defaultTtl":1,"paused":true}`}
 		if collection == "b" {
-			configs = []string{`{"indexingMode":"none"}`, `{"changes":true}`, `{"defaultTtl":1}`, `{"defaultTtl":-1}`, `{"defaultTtl":1,"paused":true}`, `{"indexingMode":"none"}`}
+			configs = []string{`{"indexingMode":"none"}`, `{"changes":true}`, `{"defaultTtl":1}`, `{"defaultTtl":-1}`,
+				`{"defaultTtl":1,"paused":true}`, `{"indexingMode":"none"}`}
 		}
 		return prefix.Config(collection), configs[rng.IntN(len(configs))], nil
 	}
 	if n < 34 {
 		return prefix.Drop(collection), "", nil
 	}
-	op := []wire.Op{wire.Upsert, wire.Upsert, wire.Upsert, wire.Create, wire.Replace, wire.Patch, wire.Touch, wire.Delete}[rng.IntN(8)]
+	op := []wire.Op{wire.Upsert, wire.Upsert, wire.Upsert, wire.Create, wire.Replace, wire.Patch, wire.Touch,
+		wire.Delete}[rng.IntN(8)]
 	if n < 60 {
 		op = "frob"
 	}

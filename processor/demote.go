@@ -35,9 +35,10 @@ var ErrAlone = errors.New("this region alone has writes")
 // removed. It was the first before, and was superseded; or it follows another region, and first is the JetStream
 // domain of the new one. Its processes must not run.
 //
-// What only this region has is written to save before, one JSON object (Unmirrored) on each line; with a nil save that is
-// an ErrAlone, and nothing is removed. n is how many there are.
-func Demote(ctx context.Context, nc *nats.Conn, prefix wire.Prefix, first string, save func() (io.WriteCloser, error)) (n int, err error) {
+// What only this region has is written to save before, one JSON object (Unmirrored) on each line; with a nil save that
+// is an ErrAlone, and nothing is removed. n is how many there are.
+func Demote(ctx context.Context, nc *nats.Conn, prefix wire.Prefix, first string,
+	save func() (io.WriteCloser, error)) (n int, err error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return 0, err
@@ -46,7 +47,8 @@ func Demote(ctx context.Context, nc *nats.Conn, prefix wire.Prefix, first string
 	if err != nil {
 		return 0, err
 	}
-	opts := streams.Options{Prefix: prefix, Shards: shards, Objects: true, MaxPayload: nc.MaxPayload(), Logger: slog.New(slog.DiscardHandler)}
+	opts := streams.Options{Prefix: prefix, Shards: shards, Objects: true, MaxPayload: nc.MaxPayload(),
+		Logger: slog.New(slog.DiscardHandler)}
 	role, err := streams.RoleOf(ctx, js, opts)
 	if err != nil && !errors.Is(err, streams.ErrSuperseded) {
 		return 0, err
@@ -59,7 +61,8 @@ func Demote(ctx context.Context, nc *nats.Conn, prefix wire.Prefix, first string
 	case role.Superseded == nil && !role.Mirror:
 		return 0, errors.New("this region is the first, and no other was promoted: nothing is removed")
 	case first == "":
-		return 0, fmt.Errorf("this region follows the one in the JetStream domain %q: name the region that is the first now (--first), "+
+		return 0, fmt.Errorf("this region follows the one in the JetStream domain %q: name the region that is the first "+
+			"now (--first), "+
 			"which has to have what this one has", role.Follows)
 	}
 	origin, err := streams.NewOrigin(nc, first)
@@ -90,7 +93,8 @@ func saveAlone(ctx context.Context, d *streams.Demotion, save func() (io.WriteCl
 		if err != nil {
 			return err
 		}
-		one := Unmirrored{Stream: stream, Seq: meta.Sequence.Stream, Time: meta.Timestamp, Subject: m.Subject(), Header: m.Headers(), Body: string(m.Data())}
+		one := Unmirrored{Stream: stream, Seq: meta.Sequence.Stream, Time: meta.Timestamp, Subject: m.Subject(),
+			Header: m.Headers(), Body: string(m.Data())}
 		if !utf8.Valid(m.Data()) {
 			one.Body, one.Bytes = "", m.Data()
 		}
@@ -104,7 +108,8 @@ func saveAlone(ctx context.Context, d *streams.Demotion, save func() (io.WriteCl
 		err = errors.Join(err, out.Close())
 	}
 	if err == nil && save == nil && n > 0 {
-		err = fmt.Errorf("%w: %d messages of its log, which it had acknowledged, are not in the region that is the first now: name a file for them (--save)", ErrAlone, n)
+		err = fmt.Errorf("%w: %d messages of its log, which it had acknowledged, are not in the region that is the first "+
+			"now: name a file for them (--save)", ErrAlone, n)
 	}
 	return n, err
 }

@@ -1,8 +1,8 @@
 // Package processor applies the log to Redis, and publishes the events that follow from it.
 //
-// A shard is a log and its fold. A Processor applies one shard: one loop reads the log, and what is in Redis (documents,
-// index, configurations, and how far the log was applied) is a function of the log so far. Documents may be divided
-// into several shards. Then NATS maps a write to the log of its shard, and every log sources the stream of
+// A shard is a log and its fold. A Processor applies one shard: one loop reads the log, and what is in Redis
+// (documents, index, configurations, and how far the log was applied) is a function of the log so far. Documents may be
+// divided into several shards. Then NATS maps a write to the log of its shard, and every log sources the stream of
 // configurations. So each shard has each configuration, in an order of its own, and decides alike: the etag of a
 // configuration is its sequence in that stream. Shard 0 alone rejects a configuration, and answers its client when all
 // shards have applied it (shard/outcomes.go).
@@ -131,12 +131,15 @@
 //	G4   the log decides races                   S1 S2      TestG4_ClockLead, TestG4_LogTime
 //	G5   expired is final                        S1         TestG5_ARaiseBringsNothingBack
 //	G6   a configuration costs the same          fold       TestG9_VeryManyCollectionsCostAStepNothing
-//	G7   Redis is disposable                     S7 S8      TestG7_Flushed, TestG7_DamagedAndTruncated, TestG7_DamagedSnapshots
+//	G7   Redis is disposable                     S7 S8      TestG7_Flushed, TestG7_DamagedAndTruncated,
+//	                                                        TestG7_DamagedSnapshots
 //	G8   bad input ends as a rejection           fold       TestG8_EveryKindOfBadInput
 //	G9   traffic goes first                      pace.go    TestG9_DrainingHoldsUpNothing, TestG9_ReapingGivesWayToReads
 //	G10  what has expired is gone                S9         TestG10_NothingIsLeftInAnyFile
 //	G11  health tells the truth                  monitor.go TestKept (health-tells-the-truth.plan), TestG11_StreamGone
-//	G12  what NATS loses is found                S12        TestG12_Matrix, TestG12_CrashAtEveryPoint, TestG12_ARefusedShardHoldsUpNothingElse, TestG12_AGapInTheLog
+//	G12  what NATS loses is found                S12        TestG12_Matrix, TestG12_CrashAtEveryPoint,
+//	                                                        TestG12_ARefusedShardHoldsUpNothingElse,
+//	                                                        TestG12_AGapInTheLog
 //
 // The same with several shards: TestG1_Shards, TestG8_ShardsGetWhatIsNotMapped,
 // TestG7_ConfigurationsLostTheirEnd, and TestAll_Faults in package integration.

@@ -118,10 +118,11 @@ func TestG9_DrainingHoldsUpNothing(t *testing.T) {
 	t.Parallel()
 	const keeps = "a patch that takes the ttl away, and keeps the clock"
 	for what, messages := range map[string][]string{
-		"drop":     {`{"defaultTtl":1}`, ""},
-		"none":     {`{"defaultTtl":1}`, `{}`, `{"indexingMode":"none"}`},
-		"kept":     {`{"defaultTtl":1}`, `{"defaultTtl":3600}`, keeps},
-		"defaults": append(slices.Repeat([]string{`{"defaultTtl":1}`, `{"defaultTtl":2}`}, fold.MaxEpochs/2+1), `{"defaultTtl":3600}`),
+		"drop": {`{"defaultTtl":1}`, ""},
+		"none": {`{"defaultTtl":1}`, `{}`, `{"indexingMode":"none"}`},
+		"kept": {`{"defaultTtl":1}`, `{"defaultTtl":3600}`, keeps},
+		"defaults": append(slices.Repeat([]string{`{"defaultTtl":1}`, `{"defaultTtl":2}`}, fold.MaxEpochs/2+1),
+			`{"defaultTtl":3600}`),
 	} {
 		for _, b := range backends {
 			t.Run(what+"/"+b.name, func(t *testing.T) {
@@ -146,7 +147,8 @@ func TestG9_DrainingHoldsUpNothing(t *testing.T) {
 					case "":
 						subject = prefix.Drop("c")
 					case keeps:
-						answers = append(answers, r.outcome(prefix.Write(wire.Patch, "c", "kept"), `{"ttl":null}`, wire.HeaderClock, wire.ClockKeep))
+						answers = append(answers, r.outcome(prefix.Write(wire.Patch, "c", "kept"), `{"ttl":null}`, wire.HeaderClock,
+							wire.ClockKeep))
 						continue
 					}
 					answers = append(answers, r.outcome(subject, body))

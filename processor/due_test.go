@@ -36,7 +36,8 @@ func (r *rig) delivered() (all []string) {
 // schedule creates a document that is a message to a target at an instant.
 func (r *rig) schedule(target, id, body string, at wire.Time) wire.Outcome {
 	r.t.Helper()
-	return r.must(201, prefix.Write(wire.Create, "c", id), body, wire.HeaderTarget, target, wire.HeaderExpiresAt, at.String())
+	return r.must(201, prefix.Write(wire.Create, "c", id), body, wire.HeaderTarget, target, wire.HeaderExpiresAt,
+		at.String())
 }
 
 // waiting are the ids and the targets of the documents that will expire, by their deadlines.
@@ -91,7 +92,8 @@ func TestG3_MessagesAtTheirTime(t *testing.T) {
 			t.Errorf("delivered before its time: %v", got)
 		}
 		r.expires(p, "c", last)
-		want = []string{`a.b.c moved {"to":"c"}`, `mail short {"to":"b"}`, `mail.send patched {"to":"g","n":1}`, `mail.send sent { "to": "a" }`}
+		want = []string{`a.b.c moved {"to":"c"}`, `mail short {"to":"b"}`, `mail.send patched {"to":"g","n":1}`,
+			`mail.send sent { "to": "a" }`}
 		for i := range more {
 			want = append(want, fmt.Sprintf("more z%d {}", i))
 		}

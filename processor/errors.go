@@ -44,9 +44,9 @@ var (
 )
 
 // Refusal is the error of Run and Check that would come again at once: lapse has lost what it needs to go on, or what
-// the servers hold does not fit together. Nothing was changed that it is about. A person has to restore what is missing,
-// or give it up: see [Processor.BeginAnew]. errors.As finds it; its Kind is one of the errors above, the ErrLost of
-// package events, or an error of package store.
+// the servers hold does not fit together. Nothing was changed that it is about. A person has to restore what is
+// missing, or give it up: see [Processor.BeginAnew]. errors.As finds it; its Kind is one of the errors above, the
+// ErrLost of package events, or an error of package store.
 type Refusal = streams.Refusal
 
 // Loss is what a person can give up.

@@ -67,14 +67,16 @@ func waitReady(p *processor.Processor) {
 func embeddedNATS() (nc *nats.Conn, stop func()) {
 	dir, err := os.MkdirTemp("", "lapse")
 	must(err)
-	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: dir, NoLog: true, NoSigs: true})
+	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: dir, NoLog: true,
+		NoSigs: true})
 	must(err)
 	srv.Start()
 	if !srv.ReadyForConnections(30 * time.Second) {
 		log.Fatal("nats-server is not ready")
 	}
 	closed := make(chan struct{})
-	nc, err = nats.Connect(srv.ClientURL(), nats.Timeout(time.Minute), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
+	nc, err = nats.Connect(srv.ClientURL(), nats.Timeout(time.Minute),
+		nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
 	must(err)
 	return nc, func() { nc.Close(); <-closed; srv.Shutdown(); srv.WaitForShutdown(); must(os.RemoveAll(dir)) }
 }

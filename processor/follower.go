@@ -19,7 +19,8 @@ import (
 
 // role finds out the role of the region. Where nothing is there yet and the options name a region to follow, it
 // makes the mirrors.
-func (p *Processor) role(ctx context.Context, js jetstream.JetStream, opts streams.Options) (role streams.Role, err error) {
+func (p *Processor) role(ctx context.Context, js jetstream.JetStream, opts streams.Options) (role streams.Role,
+	err error) {
 	if role, err = streams.RoleOf(ctx, js, opts); err != nil || p.asIs {
 		return role, err
 	}
@@ -34,7 +35,8 @@ func (p *Processor) role(ctx context.Context, js jetstream.JetStream, opts strea
 	if role.Exists && !role.Mirror && len(role.Former) > 0 {
 		last := role.Former[len(role.Former)-1]
 		p.saidPromoted.Do(func() {
-			p.opts.Logger.Warn("this region is the first, and follows no other", slog.String("promoted", last.String()), slog.String("follow", p.opts.Follow))
+			p.opts.Logger.Warn("this region is the first, and follows no other", slog.String("promoted", last.String()),
+				slog.String("follow", p.opts.Follow))
 		})
 		return role, nil
 	}
@@ -78,7 +80,8 @@ func (p *Processor) askFollowers(ctx context.Context, js jetstream.JetStream, op
 		cancel()
 		if err != nil && !errors.Is(err, streams.ErrSuperseded) && ctx.Err() == nil {
 			// Such as a permission that is missing: the region that was promoted supersedes this one, when it can.
-			p.opts.Logger.Warn("it could not be found out whether a region that follows this one was promoted", slog.Any("error", err))
+			p.opts.Logger.Warn("it could not be found out whether a region that follows this one was promoted",
+				slog.Any("error", err))
 			err, unanswered = nil, nil
 		}
 		late := p.asked.Load() == connection || time.Since(began) > followersWithin
@@ -135,7 +138,8 @@ func (s *session) tellFormer(ctx context.Context) {
 		asking, cancel := context.WithTimeout(ctx, streams.AnswerTimeout)
 		reply, err := promotion.Supersede(asking, last)
 		if by := reply.Superseded; by != nil && by.Domain != last.Domain {
-			s.processor.opts.Logger.Error("another region was promoted in place of the same one before, and is the first", slog.String("promoted", by.String()))
+			s.processor.opts.Logger.Error("another region was promoted in place of the same one before, and is the first",
+				slog.String("promoted", by.String()))
 			_ = promotion.StepDown(asking, *by)
 		}
 		cancel()
@@ -178,8 +182,8 @@ func (s *session) follow(ctx context.Context, js jetstream.JetStream, role strea
 	return nil
 }
 
-// unlessPromoted is an error that ends the session; ErrPromotion if the session followed another region, must stop, and the
-// region is the first by now: its log has an identity of its own since, so it seems to be another one.
+// unlessPromoted is an error that ends the session; ErrPromotion if the session followed another region, must stop, and
+// the region is the first by now: its log has an identity of its own since, so it seems to be another one.
 func (s *session) unlessPromoted(ctx context.Context, err error) error {
 	if s.follower != nil && streams.AsRefusal(err) != nil && promoted(ctx, s.follower.JetStream, s.follower.Options) {
 		return streams.ErrPromotion

@@ -14,8 +14,8 @@ import (
 )
 
 // TestG11_AnotherFormatIsRefused: what another version of lapse has made, wherever it shows, is refused with the
-// sentence that says what was found and how to bring the documents over. Nothing is changed. Once it is gone, lapse goes
-// on.
+// sentence that says what was found and how to bring the documents over. Nothing is changed. Once it is gone, lapse
+// goes on.
 func TestG11_AnotherFormatIsRefused(t *testing.T) {
 	t.Parallel()
 	metadata := func(name string) func(*rig, string) {
@@ -78,12 +78,15 @@ func TestG11_AnotherFormatIsRefused(t *testing.T) {
 			c.set(r, "1")
 			before, streams := r.dump(), r.streamStates()
 			p = r.start(nil)
-			want := c.what + ` has the format "1", and this version of lapse reads 3 alone: bring the documents over with lapse export`
+			want := c.what + ` has the format "1", and this version of lapse reads 3 alone: ` +
+				`bring the documents over with lapse export`
 			p.ends(t, wire.ErrFormat)
-			if !strings.Contains(p.err.Error(), want) || strings.Count(p.err.Error(), "bring the documents over") != 1 || !errors.As(p.err, new(*Refusal)) {
+			if !strings.Contains(p.err.Error(), want) || strings.Count(p.err.Error(), "bring the documents over") != 1 ||
+				!errors.As(p.err, new(*Refusal)) {
 				t.Errorf("it is refused with %v, want %q once", p.err, want)
 			}
-			if err := p.Check(t.Context()); (where == "log" || where == "events" || where == "snapshots") && !errors.Is(err, wire.ErrFormat) {
+			if err := p.Check(t.Context()); (where == "log" || where == "events" || where == "snapshots") &&
+				!errors.Is(err, wire.ErrFormat) {
 				t.Errorf("the check before: %v", err)
 			}
 			if diff := cmp.Diff(before, r.dump()); diff != "" {

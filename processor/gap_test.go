@@ -78,7 +78,8 @@ func (r *rig) refusesGap(missing string) Accepted {
 	if now := strings.Join(r.states(), "\n"); now != keys {
 		r.t.Errorf("Redis had\n%s\nand has\n%s", keys, now)
 	}
-	for _, part := range []string{missing, "it was stored at 20", "restore the log from a backup; or go on without them", "run lapse begin-anew --accept-lost-log-messages ("} {
+	for _, part := range []string{missing, "it was stored at 20", "restore the log from a backup; or go on without them",
+		"run lapse begin-anew --accept-lost-log-messages ("} {
 		if !strings.Contains(p.err.Error(), part) {
 			r.t.Errorf("the reason does not say %q: %v", part, p.err)
 		}
@@ -172,7 +173,8 @@ func TestG12_AGapOfWhatWasApplied(t *testing.T) {
 			}
 			p = r.start(noPurge)
 			p.ready(t)
-			for id, want := range map[string]string{"a": `{}`, "x": map[bool]string{true: `{}`}[snapshot], "b": `{}`, "d": `{}`} {
+			for id, want := range map[string]string{"a": `{}`, "x": map[bool]string{true: `{}`}[snapshot], "b": `{}`,
+				"d": `{}`} {
 				if got := r.body("c", id); got != want {
 					t.Errorf("%s reads %q, want %q", id, got, want)
 				}

@@ -73,7 +73,8 @@ func (r *lossRig) refusesLoss(p *process, end uint64) Accepted {
 	r.t.Helper()
 	p.ends(r.t, events.ErrLost)
 	why := p.err.Error()
-	m := regexp.MustCompile(`messages from sequence (\d+) to (\d+), .*restore the stream of events.*these events`).FindStringSubmatch(strings.ReplaceAll(why, "\n", " "))
+	lost := regexp.MustCompile(`messages from sequence (\d+) to (\d+), .*restore the stream of events.*these events`)
+	m := lost.FindStringSubmatch(strings.ReplaceAll(why, "\n", " "))
 	if m == nil {
 		r.t.Fatalf("the reason does not say what is missing, or what to do: %s", why)
 	}
@@ -123,7 +124,8 @@ func (r *lossRig) goesOnWithout(documents int64) {
 // It fails if lapse takes the new stream for the old one.
 func TestG12_EventsMadeAnew(t *testing.T) {
 	t.Parallel()
-	for i, how := range []string{"running, deleted", "running, made anew", "running, made otherwise", "not running", "not running, Redis empty"} {
+	for i, how := range []string{"running, deleted", "running, made anew", "running, made otherwise", "not running",
+		"not running, Redis empty"} {
 		for j, truncated := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, log truncated %v", how, truncated), func(t *testing.T) {
 				t.Parallel()
@@ -167,7 +169,8 @@ func TestG12_EventsMadeAnew(t *testing.T) {
 				switch {
 				case truncated:
 					accepted := r.refusesLoss(p, end)
-					if text := p.err.Error(); !strings.Contains(text, "from sequence 1 to") || !strings.Contains(text, "made anew at") {
+					if text := p.err.Error(); !strings.Contains(text, "from sequence 1 to") ||
+						!strings.Contains(text, "made anew at") {
 						t.Errorf("it does not say that the stream was made anew: %s", text)
 					}
 					r.beginAnew(accepted)

@@ -99,7 +99,8 @@ func (r *lossRig) all(p *process) {
 	r.caughtUp(p)
 	r.reaped("c")
 	r.caughtUp(p)
-	comes(r.t, "the checkpoints are stored", func() error { return p.current().checkpointer.RunOnce(context.Background()) })
+	comes(r.t, "the checkpoints are stored",
+		func() error { return p.current().checkpointer.RunOnce(context.Background()) })
 }
 
 // snapshot waits until each shard has a snapshot more.
@@ -148,7 +149,8 @@ func (r *lossRig) putBack(m moment, streams ...string) {
 func (r *lossRig) connected() {
 	r.t.Helper()
 	eventually(r.t, "NATS answers", func() bool {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second) // a connection that is just lost brings no answer
+		// a connection that is just lost brings no answer
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_, err := r.js.AccountInfo(ctx)
 		return err == nil

@@ -132,8 +132,10 @@ func TestG7_KeysLost(t *testing.T) {
 		return func(r *rig, key string) error { return r.redis.HDel(context.Background(), key, field).Err() }
 	}
 	losses := []loss{
-		{"state", "*:state", del}, {"config", "*:config", del}, {"docs", "*:docs:c", del}, {"inherit", "*:inherit:c", del}, {"own", "*:own:c", del},
-		{"version", "*:state", hdel("version")}, {"offset", "*:state", hdel("offset")}, {"watermark", "*:state", hdel("watermark")},
+		{"state", "*:state", del}, {"config", "*:config", del}, {"docs", "*:docs:c", del}, {"inherit", "*:inherit:c", del},
+		{"own", "*:own:c", del},
+		{"version", "*:state", hdel("version")}, {"offset", "*:state", hdel("offset")},
+		{"watermark", "*:state", hdel("watermark")},
 		{"log", "*:state", hdel("log")}, {"size", "*:state", hdel("size:c")}, {"a configuration", "*:config", hdel("c")},
 		{"a document", "*:docs:c", func(r *rig, key string) error {
 			fields, err := r.redis.HKeys(context.Background(), key).Result()

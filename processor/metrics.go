@@ -30,17 +30,20 @@ func newMetrics() *metrics {
 		Namespace: "lapse", Name: "messages_rejected_total",
 		Help: "Messages of the log that took no effect, for which a rejection with this code was published.",
 	}, []string{"code"})
-	for _, code := range []int{wire.StatusBadRequest, wire.StatusNotFound, wire.StatusConflict, wire.StatusPreconditionFailed, wire.StatusTooLarge} {
+	for _, code := range []int{wire.StatusBadRequest, wire.StatusNotFound, wire.StatusConflict,
+		wire.StatusPreconditionFailed, wire.StatusTooLarge} {
 		rejected.WithLabelValues(strconv.Itoa(code)) // so that the first one is an increase
 	}
 	expired := counter("documents_expired_total", "Documents that were reaped, or met by a write, after their deadline.")
-	warned := counter("warnings_published_total", "Warnings of documents that will expire: each version once for each of the seconds of warnBefore.")
+	warned := counter("warnings_published_total", "Warnings of documents that will expire: each version once for each "+
+		"of the seconds of warnBefore.")
 	fenced := counter("steps_fenced_total", "Steps that were refused because the shard had moved on without this process.")
 	rebuilds := counter("shards_damaged_total", "Shards that were found damaged and are rebuilt from the log.")
 	lateness := prometheus.NewHistogram(prometheus.HistogramOpts{
 		Namespace: "lapse", Name: "event_lateness_seconds",
-		Help:    "From the instant at which a document was expired to its event being stored.",
-		Buckets: []float64{.0005, .001, .002, .003, .005, .0075, .01, .015, .02, .03, .05, .1, .25, .5, 1, 2, 5, 10, 30, 60, 300},
+		Help: "From the instant at which a document was expired to its event being stored.",
+		Buckets: []float64{.0005, .001, .002, .003, .005, .0075, .01, .015, .02, .03, .05, .1, .25, .5, 1, 2, 5, 10, 30, 60,
+			300},
 	})
 	commits := prometheus.NewHistogram(prometheus.HistogramOpts{
 		Namespace: "lapse", Name: "commit_duration_seconds",
@@ -74,21 +77,30 @@ func (m *metrics) register(r prometheus.Registerer, p *Processor) error {
 type gauges struct{ p *Processor }
 
 var (
-	lagMessages       = prometheus.NewDesc("lapse_shard_lag_messages", "Messages of the log behind what the shard has applied.", nil, nil)
-	lagSeconds        = prometheus.NewDesc("lapse_shard_lag_seconds", "Age of the oldest message that was read and is not applied.", nil, nil)
-	backlog           = prometheus.NewDesc("lapse_shard_reap_backlog_seconds", "For how long the document that is due longest has been due.", nil, nil)
-	pausedCollections = prometheus.NewDesc("lapse_collections_paused", "Collections that are paused: what expires in them waits. Only the owner counts them.", nil, nil)
-	indexesMaking     = prometheus.NewDesc("lapse_indexes_making", "Property indexes that are being made. Only the owner counts them.", nil, nil)
-	stuck             = prometheus.NewDesc("lapse_shard_failing", "1 while the shard's steps fail.", nil, nil)
-	messagesRead      = prometheus.NewDesc("lapse_messages_read_total", "Messages of the log that were read since this process took the shard over.", nil, nil)
-	givesWay          = prometheus.NewDesc("lapse_reaping_gives_way", "1 while many documents are reaped that a configuration has made due, as far as reads and writes leave room.", nil, nil)
-	clockLead         = prometheus.NewDesc("lapse_clock_lead_seconds", "How far another clock is ahead of this process's: nats as the leader of the log tells it, redis by TIME.", []string{"clock"}, nil)
-	rebuilding        = prometheus.NewDesc("lapse_shard_rebuilding", "1 while the shard is being rebuilt.", nil, nil)
+	lagMessages = prometheus.NewDesc("lapse_shard_lag_messages", "Messages of the log behind what the shard has "+
+		"applied.", nil, nil)
+	lagSeconds = prometheus.NewDesc("lapse_shard_lag_seconds", "Age of the oldest message that was read and is "+
+		"not applied.", nil, nil)
+	backlog = prometheus.NewDesc("lapse_shard_reap_backlog_seconds", "For how long the document that is due "+
+		"longest has been due.", nil, nil)
+	pausedCollections = prometheus.NewDesc("lapse_collections_paused", "Collections that are paused: what expires in "+
+		"them waits. Only the owner counts them.", nil, nil)
+	indexesMaking = prometheus.NewDesc("lapse_indexes_making", "Property indexes that are being made. Only the "+
+		"owner counts them.", nil, nil)
+	stuck        = prometheus.NewDesc("lapse_shard_failing", "1 while the shard's steps fail.", nil, nil)
+	messagesRead = prometheus.NewDesc("lapse_messages_read_total", "Messages of the log that were read since "+
+		"this process took the shard over.", nil, nil)
+	givesWay = prometheus.NewDesc("lapse_reaping_gives_way", "1 while many documents are reaped that a "+
+		"configuration has made due, as far as reads and writes leave room.", nil, nil)
+	clockLead = prometheus.NewDesc("lapse_clock_lead_seconds", "How far another clock is ahead of this "+
+		"process's: nats as the leader of the log tells it, redis by TIME.", []string{"clock"}, nil)
+	rebuilding = prometheus.NewDesc("lapse_shard_rebuilding", "1 while the shard is being rebuilt.", nil, nil)
 )
 
 // Describe implements [prometheus.Collector].
 func (g gauges) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range append(append(sizeDescs, retention.Descs...), messagesRead, lagMessages, lagSeconds, backlog, pausedCollections, indexesMaking, stuck, rebuilding, givesWay, clockLead) {
+	for _, d := range append(append(sizeDescs, retention.Descs...), messagesRead, lagMessages, lagSeconds, backlog,
+		pausedCollections, indexesMaking, stuck, rebuilding, givesWay, clockLead) {
 		c <- d
 	}
 }

@@ -60,7 +60,8 @@ func TestG11_MetricsOfAnOwner(t *testing.T) {
 		t.Errorf("%d events are stored", stored)
 	}
 	shows(
-		`lapse_messages_rejected_total{code="400"} 2`, `lapse_messages_rejected_total{code="404"} 0`, `lapse_messages_rejected_total{code="409"} 1`,
+		`lapse_messages_rejected_total{code="400"} 2`, `lapse_messages_rejected_total{code="404"} 0`,
+		`lapse_messages_rejected_total{code="409"} 1`,
 		`lapse_stream_bytes{stream="LAPSE_LOG"} `, fmt.Sprintf(`lapse_stream_messages{stream="LAPSE_EVENTS"} %d`, stored),
 		`lapse_stream_limit_bytes{discard="old",stream="LAPSE_LOG"} 1.073741824e+09`,
 		`lapse_redis_memory_bytes `, `lapse_redis_memory_limit_bytes 1.048576e+08`,
@@ -73,7 +74,8 @@ func TestG11_MetricsOfAnOwner(t *testing.T) {
 	p.cancel()
 	<-p.done
 	text := scrape(metrics)
-	if strings.Contains(text, "lapse_stream_bytes{") || strings.Contains(text, "lapse_redis_memory_bytes ") || !strings.Contains(text, "lapse_shard_failing 0") {
+	if strings.Contains(text, "lapse_stream_bytes{") || strings.Contains(text, "lapse_redis_memory_bytes ") ||
+		!strings.Contains(text, "lapse_shard_failing 0") {
 		t.Errorf("after its end the processor reports what it saw before:\n%s", text)
 	}
 }

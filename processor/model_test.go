@@ -33,7 +33,8 @@ func (r *rig) model() (*oracle.Model, []oracle.Message) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	events = slices.DeleteFunc(events, func(m stored.Message) bool { return strings.HasPrefix(m.Subject, string(prefix)+".fence.") })
+	events = slices.DeleteFunc(events,
+		func(m stored.Message) bool { return strings.HasPrefix(m.Subject, string(prefix)+".fence.") })
 	messages, err := stored.Read(ctx, r.js, logs, 1)
 	if err != nil {
 		r.t.Fatal(err)
@@ -53,7 +54,8 @@ func (r *rig) agrees() {
 	m, events := r.model()
 	reader := r.newReader()
 	diff := m.CompareEvents(events, m.LogTime())
-	diff = append(diff, m.CompareReads(r.t.Context(), readers.ByReader(reader), func() wire.Time { return wire.Time(time.Now().UnixMilli()) })...)
+	diff = append(diff, m.CompareReads(r.t.Context(), readers.ByReader(reader),
+		func() wire.Time { return wire.Time(time.Now().UnixMilli()) })...)
 	if len(diff) > 0 {
 		r.t.Errorf("the oracle finds:\n%s", diff)
 	}
@@ -71,7 +73,8 @@ func (r *rig) copyAll() {
 	r.t.Helper()
 	for _, name := range []string{prefix.LogStream(), prefix.EventsStream()} {
 		eventually(r.t, "the streams are there", func() bool {
-			_, err := r.js.CreateStream(r.t.Context(), jetstream.StreamConfig{Name: "COPY_" + name, Mirror: &jetstream.StreamSource{Name: name}})
+			_, err := r.js.CreateStream(r.t.Context(),
+				jetstream.StreamConfig{Name: "COPY_" + name, Mirror: &jetstream.StreamSource{Name: name}})
 			return err == nil
 		})
 		eventually(r.t, "the copy has begun", func() bool { // an owner that takes over stores something in both

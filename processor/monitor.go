@@ -36,29 +36,48 @@ const (
 
 // The problems that the monitor finds.
 var (
-	problemNATS     = health.Problem{Name: "NATS", Advice: "Make the NATS server reachable. lapse connects again by itself."}
-	problemAppend   = health.Problem{Name: "log cannot be appended to", Advice: "Look at the stream of the log: it is full, or has no leader."}
-	problemEvents   = health.Problem{Name: "events cannot be published", Advice: "Look at the stream of events: it is full, or has no leader. Events wait, and none is lost."}
-	problemMapping  = health.Problem{Name: "mapping", Advice: "Correct the mappings of the NATS account, as the message says."}
-	problemConfigs  = health.Problem{Name: "configurations", Advice: "Look at the stream of configurations: the logs copy it."}
-	problemRedis    = health.Problem{Name: "Redis", Advice: "Make Redis reachable. lapse goes on by itself, and rebuilds what Redis has lost."}
-	problemEviction = health.Problem{Name: "Redis may evict", Advice: "Set maxmemory-policy noeviction in Redis, and give it more memory."}
-	problemDenied   = health.Problem{Name: "permissions in Redis", Advice: "Give the Redis user of lapse the command that is named."}
-	problemOverdue  = health.Problem{Name: "overdue", Advice: "Find out what is slow: NATS, Redis, or the CPU of lapse."}
-	problemSlow     = health.Problem{Name: "slow step", Advice: "Look at what the step is doing: waiting for NATS or Redis, or merging patches into a large document."}
-	problemBehind   = health.Problem{Name: "behind", Advice: "Wait while the lag falls. If it grows, writes come faster than lapse applies them."}
-	problemReaders  = health.Problem{Name: "readers", Advice: "Do what the reason says, in the account that it names. Only the readers of that account are harmed.", Minor: true}
-	problemConsumer = health.Problem{Name: "consumers", Advice: "Delete consumers that nobody uses, or set max_consumers of the account to more."}
-	problemSize     = health.Problem{Name: "size of events", Advice: "Set --events-max-bytes to more, or --events-max-age to less. Find out who makes so many events.", Minor: true}
-	problemLimits   = health.Problem{Name: "limits", Advice: "Set the limit back, and find out who has changed it. If you did: restart lapse.", Minor: true}
-	problemLost     = health.Problem{Name: "lost events", Advice: "Find out what NATS has lost, and what of the events each consumer needs again. Nobody can publish them again.", Minor: true}
-	problemForget   = health.Problem{Name: "forgetting", Advice: "Let lapse take snapshots, and let Redis rewrite its files."}
+	problemNATS = health.Problem{Name: "NATS", Advice: "Make the NATS server reachable. lapse connects again by " +
+		"itself."}
+	problemAppend = health.Problem{Name: "log cannot be appended to", Advice: "Look at the stream of the log: it is " +
+		"full, or has no leader."}
+	problemEvents = health.Problem{Name: "events cannot be published", Advice: "Look at the stream of events: it is " +
+		"full, or has no leader. Events wait, and none is lost."}
+	problemMapping = health.Problem{Name: "mapping", Advice: "Correct the mappings of the NATS account, as the " +
+		"message says."}
+	problemConfigs = health.Problem{Name: "configurations", Advice: "Look at the stream of configurations: the logs " +
+		"copy it."}
+	problemRedis = health.Problem{Name: "Redis", Advice: "Make Redis reachable. lapse goes on by itself, and " +
+		"rebuilds what Redis has lost."}
+	problemEviction = health.Problem{Name: "Redis may evict", Advice: "Set maxmemory-policy noeviction in Redis, and " +
+		"give it more memory."}
+	problemDenied = health.Problem{Name: "permissions in Redis", Advice: "Give the Redis user of lapse the command " +
+		"that is named."}
+	problemOverdue = health.Problem{Name: "overdue", Advice: "Find out what is slow: NATS, Redis, or the CPU of lapse."}
+	problemSlow    = health.Problem{Name: "slow step", Advice: "Look at what the step is doing: waiting for NATS or " +
+		"Redis, or merging patches into a large document."}
+	problemBehind = health.Problem{Name: "behind", Advice: "Wait while the lag falls. If it grows, writes come " +
+		"faster than lapse applies them."}
+	problemReaders = health.Problem{Name: "readers", Advice: "Do what the reason says, in the account that it names. " +
+		"Only the readers of that account are harmed.", Minor: true}
+	problemConsumer = health.Problem{Name: "consumers", Advice: "Delete consumers that nobody uses, or set " +
+		"max_consumers of the account to more."}
+	problemSize = health.Problem{Name: "size of events", Advice: "Set --events-max-bytes to more, or " +
+		"--events-max-age to less. Find out who makes so many events.", Minor: true}
+	problemLimits = health.Problem{Name: "limits", Advice: "Set the limit back, and find out who has changed it. If " +
+		"you did: restart lapse.", Minor: true}
+	problemLost = health.Problem{Name: "lost events", Advice: "Find out what NATS has lost, and what of the " +
+		"events each consumer needs again. Nobody can publish them again.", Minor: true}
+	problemForget = health.Problem{Name: "forgetting", Advice: "Let lapse take snapshots, and let Redis rewrite its " +
+		"files."}
 )
 
 // forgetProblems drops the problems of a processor that has ended.
 func (p *Processor) forgetProblems() {
-	p.opts.Health.Forget(shard.ProblemLog, shard.ProblemClock, shard.ProblemClockBehind, shard.ProblemTick, shard.ProblemCheckpoints, shard.ProblemShard, shard.ProblemIndexes, problemNATS, problemAppend, problemEvents, problemMapping, problemConfigs,
-		problemRedis, problemEviction, problemDenied, problemOverdue, problemSlow, problemBehind, problemReaders, problemConsumer, problemSize, problemLimits, problemLost, problemForget, region.ProblemRegion)
+	p.opts.Health.Forget(shard.ProblemLog, shard.ProblemClock, shard.ProblemClockBehind, shard.ProblemTick,
+		shard.ProblemCheckpoints, shard.ProblemShard, shard.ProblemIndexes, problemNATS, problemAppend, problemEvents,
+		problemMapping, problemConfigs,
+		problemRedis, problemEviction, problemDenied, problemOverdue, problemSlow, problemBehind, problemReaders,
+		problemConsumer, problemSize, problemLimits, problemLost, problemForget, region.ProblemRegion)
 }
 
 // monitor finds out whether writes, events and reads can go on, although no client shows
@@ -167,11 +186,14 @@ func (m *monitor) checkNATS(ctx context.Context) error {
 		}
 		return nil
 	}
-	m.set(ctx, problemAppend, cmp.Or(full(m.log.Streams.Log.CachedInfo()), m.takes(ctx, m.log.Streams.Log, m.names.Tick())))
+	m.set(ctx, problemAppend, cmp.Or(full(m.log.Streams.Log.CachedInfo()),
+		m.takes(ctx, m.log.Streams.Log, m.names.Tick())))
 	m.set(ctx, problemEvents, m.takes(ctx, m.log.Streams.Events, m.names.Prefix.Probe()))
 	if m.log.Streams.Configs != nil {
-		m.set(ctx, problemMapping, m.ask(ctx, func(ctx context.Context) error { return streams.CheckMapping(ctx, m.nc, m.names) }))
-		m.set(ctx, problemConfigs, cmp.Or(m.takes(ctx, m.log.Streams.Configs, m.names.Prefix.Config(probed)), m.checkConfigs(time.Now())))
+		m.set(ctx, problemMapping,
+			m.ask(ctx, func(ctx context.Context) error { return streams.CheckMapping(ctx, m.nc, m.names) }))
+		m.set(ctx, problemConfigs,
+			cmp.Or(m.takes(ctx, m.log.Streams.Configs, m.names.Prefix.Config(probed)), m.checkConfigs(time.Now())))
 	}
 	err := m.ask(ctx, m.streamsThere)
 	if errors.Is(err, ErrLogChanged) || errors.Is(err, errEventsAnew) || errors.Is(err, ErrSuperseded) {
@@ -247,7 +269,8 @@ const probed = "probe"
 func (m *monitor) checkConfigs(now time.Time) error {
 	have, last := m.session.status.Configured.Load(), m.log.Streams.Configs.CachedInfo().State.LastSeq
 	if stands := m.configured.stands(have, have < last, now); stands > behindAfter {
-		return fmt.Errorf("shard %d has applied %s up to message %d of %d, and no further for %s: clients wait for the outcomes; look at the log %s, and at that of nats-server",
+		return fmt.Errorf("shard %d has applied %s up to message %d of %d, and no further for %s: clients wait for the "+
+			"outcomes; look at the log %s, and at that of nats-server",
 			m.names.Shard, m.names.Prefix.ConfigStream(), have, last, stands.Round(time.Second), m.names.Stream())
 	}
 	return nil
@@ -283,7 +306,8 @@ func (m *monitor) streamsThere(ctx context.Context) error {
 			return streams.Gone(err, m.names.Prefix.ConfigStream())
 		}
 		if !m.log.Streams.Sources(info) {
-			return fmt.Errorf("%w: stream %s was deleted and created again: restore the one that the logs have their configurations from", ErrLogChanged, m.names.Prefix.ConfigStream())
+			return fmt.Errorf("%w: stream %s was deleted and created again: restore the one that the logs have their "+
+				"configurations from", ErrLogChanged, m.names.Prefix.ConfigStream())
 		}
 		if m.rounds++; m.rounds%policyEvery == 0 {
 			if err := m.log.Streams.CheckConfigs(ctx); errors.Is(err, streams.ErrConfigsBehind) {
@@ -327,7 +351,8 @@ func (m *monitor) checkReader(last uint64, now time.Time) {
 	if m.read.stands(read, waits, now) < unreadAfter {
 		return
 	}
-	m.session.processor.opts.Logger.Warn("the consumer of the log brings no messages, although there are some: another one takes its place", slog.Uint64("read", read), slog.Uint64("last", last))
+	m.session.processor.opts.Logger.Warn("the consumer of the log brings no messages, although there are some: "+
+		"another one takes its place", slog.Uint64("read", read), slog.Uint64("last", last))
 	m.read = seenAt{}
 	m.session.queue.Again()
 }
@@ -339,8 +364,10 @@ func full(info *jetstream.StreamInfo) error {
 	switch {
 	case c.Sealed:
 		return fmt.Errorf("stream %s is sealed, and takes no more messages: begin with a log that is not", c.Name)
-	case c.Discard == jetstream.DiscardNew && (c.MaxMsgs > 0 && s.Msgs >= uint64(c.MaxMsgs) || c.MaxBytes > 0 && s.Bytes >= uint64(c.MaxBytes)):
-		return fmt.Errorf("stream %s is full (%d messages, %d bytes) and refuses new messages (discard new): raise its limits, or let it discard old messages", c.Name, s.Msgs, s.Bytes)
+	case c.Discard == jetstream.DiscardNew &&
+		(c.MaxMsgs > 0 && s.Msgs >= uint64(c.MaxMsgs) || c.MaxBytes > 0 && s.Bytes >= uint64(c.MaxBytes)):
+		return fmt.Errorf("stream %s is full (%d messages, %d bytes) and refuses new messages (discard new): raise its "+
+			"limits, or let it discard old messages", c.Name, s.Msgs, s.Bytes)
 	}
 	return nil
 }
@@ -360,7 +387,8 @@ func (m *monitor) takes(ctx context.Context, stream jetstream.Stream, subject st
 		// to a purge, here of a subject on which nothing is ever stored.
 		err = stream.Purge(ctx, jetstream.WithPurgeSubject(m.names.Prefix.Probe()))
 		if errors.As(err, &api) {
-			return fmt.Errorf("stream %s stores nothing, as a write of the NATS server has failed (%w): make room on its disk, and start it again", name, err)
+			return fmt.Errorf("stream %s stores nothing, as a write of the NATS server has failed (%w): make room on its "+
+				"disk, and start it again", name, err)
 		}
 	}
 	switch {
@@ -423,7 +451,8 @@ func (m *monitor) checkShard(context.Context) error {
 			overdue = fmt.Errorf("an event is overdue by %s", late.Round(time.Second))
 		}
 		if stands > behindAfter {
-			behind = fmt.Errorf("the log is applied up to message %d of %d, and no further for %s; %d messages were read and wait", applied, last, stands.Round(time.Second), n)
+			behind = fmt.Errorf("the log is applied up to message %d of %d, and no further for %s; %d messages were read "+
+				"and wait", applied, last, stands.Round(time.Second), n)
 		}
 	}
 	m.health.Set(problemOverdue, overdue)

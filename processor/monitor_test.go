@@ -64,8 +64,8 @@ func TestG11_ConfigurationsAreNotApplied(t *testing.T) {
 	}
 }
 
-// TestG12_TheMonitorWatchesTheEvents: an event is gone from the middle of the stream, and somebody limits the log, while
-// lapse runs. Both are told, and lapse stays ready.
+// TestG12_TheMonitorWatchesTheEvents: an event is gone from the middle of the stream, and somebody limits the log,
+// while lapse runs. Both are told, and lapse stays ready.
 //
 // It fails if the monitor does not ask.
 func TestG12_TheMonitorWatchesTheEvents(t *testing.T) {

@@ -40,10 +40,12 @@ func TestG12_AnOutputOfALostMessageIsHidden(t *testing.T) {
 			reject := func(m storedMessage, ts int64) {
 				t.Helper()
 				h := nats.Header{
-					wire.HeaderCode: {"400"}, wire.HeaderError: {"unknown"}, wire.HeaderSubject: {m.subject}, wire.HeaderStream: {prefix.LogStream()},
-					wire.HeaderSeq: {strconv.FormatUint(m.seq, 10)}, wire.HeaderTs: {wire.Time(ts).String()},
+					wire.HeaderCode: {"400"}, wire.HeaderError: {"unknown"}, wire.HeaderSubject: {m.subject},
+					wire.HeaderStream: {prefix.LogStream()},
+					wire.HeaderSeq:    {strconv.FormatUint(m.seq, 10)}, wire.HeaderTs: {wire.Time(ts).String()},
 				}
-				if _, err := r.js.PublishMsg(t.Context(), &nats.Msg{Subject: "lapse.rejected.c.x", Header: h}, jetstream.WithExpectStream(prefix.EventsStream())); err != nil {
+				if _, err := r.js.PublishMsg(t.Context(), &nats.Msg{Subject: "lapse.rejected.c.x", Header: h},
+					jetstream.WithExpectStream(prefix.EventsStream())); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -70,7 +70,8 @@ func AnswerRegions(ctx context.Context, nc *nats.Conn, opts Options) error {
 }
 
 // answerRegion carries out a request of another region, and answers it.
-func answerRegion(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, opts Options, m *nats.Msg, request wire.RegionRequest) {
+func answerRegion(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, opts Options, m *nats.Msg,
+	request wire.RegionRequest) {
 	limit := streams.AnswerTimeout
 	if request.Supersede != nil {
 		limit = supersedeWithin
@@ -79,7 +80,8 @@ func answerRegion(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, op
 	defer cancel()
 	reply := streams.Answer(ctx, js, opts.streams(nc.MaxPayload()), request)
 	if request.Supersede != nil {
-		opts.Logger.Warn("a region asks to be the first in place of this one", slog.String("by", request.Supersede.String()), slog.String("refused", reply.Error))
+		opts.Logger.Warn("a region asks to be the first in place of this one", slog.String("by", request.Supersede.String()),
+			slog.String("refused", reply.Error))
 	}
 	if body, err := json.Marshal(reply); err == nil {
 		_ = m.Respond(body)

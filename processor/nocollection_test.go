@@ -21,7 +21,8 @@ func TestG8_NoCollection(t *testing.T) {
 		for _, op := range wire.Ops {
 			body := map[bool]string{true: `{}`}[op.HasBody()]
 			o := r.must(404, prefix.Write(op, "ordres", "x"), body)
-			if o.Reason != wire.ReasonNoCollection || !strings.Contains(o.Error, "lapse config ordres") || !strings.Contains(o.Error, "Did you mean orders?") {
+			if o.Reason != wire.ReasonNoCollection || !strings.Contains(o.Error, "lapse config ordres") ||
+				!strings.Contains(o.Error, "Did you mean orders?") {
 				t.Errorf("%s: %+v", op, o)
 			}
 		}
@@ -86,7 +87,8 @@ func TestG8_TheRuleOfTheCollections(t *testing.T) {
 	}
 	r.must(400, prefix.Drop(wire.CollectionsRule), ``)
 	r.put("c", "x", `{}`)
-	if page, err := r.newReader().Collections(t.Context(), sink.CollectionsOptions{}); err != nil || len(page.Collections) != 1 {
+	if page, err := r.newReader().Collections(t.Context(), sink.CollectionsOptions{}); err != nil ||
+		len(page.Collections) != 1 {
 		t.Errorf("the collections are %+v, %v", page, err)
 	}
 	p.stop(t)

@@ -119,7 +119,8 @@ func TestG3_AnEventPerExpiredVersion(t *testing.T) {
 					t.Errorf("event of %s has headers %v", e.ID, e.stored.header)
 				}
 			}
-			want := wire.Event{ID: e.ID, Collection: "c", Document: []byte(body), Etag: o.Etag, Ts: o.Ts, TTL: ttl, ExpiredAt: *o.ExpiresAt}
+			want := wire.Event{ID: e.ID, Collection: "c", Document: []byte(body), Etag: o.Etag, Ts: o.Ts, TTL: ttl,
+				ExpiredAt: *o.ExpiresAt}
 			if d := cmp.Diff(want, e.Event); d != "" {
 				t.Error(d)
 			}
@@ -128,7 +129,8 @@ func TestG3_AnEventPerExpiredVersion(t *testing.T) {
 				t.Errorf("event of %s has headers %v, want source %s", e.ID, h, source)
 			}
 			id := "c/" + wire.EscapeID(e.ID) + "/" + o.Etag.String()
-			if h := e.stored.header; h.Get("ce-id") != id || h.Get(nats.MsgIdHdr) != "" || h.Get("ce-time") != o.ExpiresAt.String() {
+			if h := e.stored.header; h.Get("ce-id") != id || h.Get(nats.MsgIdHdr) != "" ||
+				h.Get("ce-time") != o.ExpiresAt.String() {
 				t.Errorf("event of %s has headers %v", e.ID, h)
 			}
 			delete(written, e.ID)
@@ -257,7 +259,8 @@ func TestG8_StatusInAHeader(t *testing.T) {
 		r.run()
 		for _, status := range []string{"100", "404", "408", "409", "503", "777", ""} {
 			r.put("c", "x", `{}`)
-			r.must(204, prefix.Write(wire.Delete, "c", "x"), ``, "Status", status, "Description", "Consumer Deleted", "Nats-Pending-Messages", "9999")
+			r.must(204, prefix.Write(wire.Delete, "c", "x"), ``, "Status", status, "Description", "Consumer Deleted",
+				"Nats-Pending-Messages", "9999")
 			r.must(404, prefix.Write(wire.Touch, "c", "x"), ``, "Status", status)
 			r.must(400, prefix.Write(wire.Upsert, "c", "x"), ``, "Status", status)
 			r.must(204, prefix.Drop("c"), ``, "Status", status)
@@ -267,7 +270,8 @@ func TestG8_StatusInAHeader(t *testing.T) {
 
 // unreadable are headers that the client library cannot read.
 var unreadable = []string{
-	"NATS/1.0\r\nLapse-If-Match: 99\r\nno colon\r\n\r\n", "NATS/1.0\r\nLapse-If-Match: 99\r\n", "HTTP/1.0\r\nLapse-If-Match: 99\r\n\r\n",
+	"NATS/1.0\r\nLapse-If-Match: 99\r\nno colon\r\n\r\n", "NATS/1.0\r\nLapse-If-Match: 99\r\n",
+	"HTTP/1.0\r\nLapse-If-Match: 99\r\n\r\n",
 }
 
 // raw connects to NATS without the client library, and returns a function that publishes a
@@ -314,7 +318,8 @@ func TestG8_MalformedHeaders(t *testing.T) {
 	}
 	published := r.outputs()
 	for _, m := range published {
-		if code, text := m.header.Get(wire.HeaderCode), m.header.Get(wire.HeaderError); code != "400" || !strings.HasPrefix(text, "the headers cannot be read") {
+		if code, text := m.header.Get(wire.HeaderCode), m.header.Get(wire.HeaderError); code != "400" ||
+			!strings.HasPrefix(text, "the headers cannot be read") {
 			t.Errorf("%s, %s: %s %s", m.subject, m.header, code, text)
 		}
 	}
@@ -364,8 +369,10 @@ func TestG8_TheLargestFits(t *testing.T) {
 // Goes red if a request for messages is too small for one of them: it never comes.
 func TestG8_LargerThanEver(t *testing.T) {
 	t.Parallel()
-	r := newRigAt(t, natstest.Start(t, natstest.Options{Config: fmt.Sprintf("max_payload: %d", 3*shard.PullBytes)}), backends[0], Options{})
-	_, err := streams.Provision(t.Context(), r.js, streams.Options{Prefix: prefix, MaxPayload: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
+	r := newRigAt(t, natstest.Start(t, natstest.Options{Config: fmt.Sprintf("max_payload: %d", 3*shard.PullBytes)}),
+		backends[0], Options{})
+	_, err := streams.Provision(t.Context(), r.js,
+		streams.Options{Prefix: prefix, MaxPayload: 1 << 20, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -148,7 +148,8 @@ func (o *Options) complete() error {
 // CheckReaders refuses the name of an account (--readers) that cannot stand in subjects.
 func CheckReaders(account string) error {
 	if wire.CheckCollection(account) != nil {
-		return fmt.Errorf("account %s is not valid: use the name of an account of NATS, of 1 to 128 of A-Z a-z 0-9 _ -", wire.Quote(account))
+		return fmt.Errorf("account %s is not valid: use the name of an account of NATS, of 1 to 128 of A-Z a-z 0-9 _ -",
+			wire.Quote(account))
 	}
 	return nil
 }
@@ -166,7 +167,8 @@ func CheckSync(interval, forgetWithin time.Duration) error {
 		return fmt.Errorf("sync interval %s is not valid: use a duration of at least 0", interval)
 	}
 	if least := leastSyncIntervals * interval; forgetWithin < least {
-		return fmt.Errorf("--forget-within %s is too short for a NATS server that syncs every %s: use at least %s, or a shorter sync_interval, and name that in --nats-sync-interval", forgetWithin, interval, least)
+		return fmt.Errorf("--forget-within %s is too short for a NATS server that syncs every %s: use at least %s, or a "+
+			"shorter sync_interval, and name that in --nats-sync-interval", forgetWithin, interval, least)
 	}
 	return nil
 }

@@ -61,7 +61,8 @@ func NewWith(nc *nats.Conn, stored Store, opts Options) (*Processor, error) {
 	if err := opts.complete(); err != nil {
 		return nil, err
 	}
-	p := &Processor{nc: nc, store: stored, opts: opts, metrics: newMetrics(), bounds: shard.DefaultBounds, asking: make(chan struct{}, 1)}
+	p := &Processor{nc: nc, store: stored, opts: opts, metrics: newMetrics(), bounds: shard.DefaultBounds,
+		asking: make(chan struct{}, 1)}
 	p.guard = shard.NewClockGuard(opts.MaxClockLead, shard.Clocks{Own: time.Now, Redis: p.store.Time}, opts.Health)
 	p.session = newSession(p)
 	if opts.Metrics != nil {
@@ -74,7 +75,8 @@ func NewWith(nc *nats.Conn, stored Store, opts Options) (*Processor, error) {
 
 // Follows finds out the JetStream domain of the region that the flag of a user names: the domain itself, or the
 // URL of a NATS server there.
-func Follows(ctx context.Context, where string, connect func(url string) (*nats.Conn, error)) (domain string, err error) {
+func Follows(ctx context.Context, where string, connect func(url string) (*nats.Conn, error)) (domain string,
+	err error) {
 	if !strings.Contains(where, "://") {
 		return where, nil
 	}
@@ -227,4 +229,29 @@ func (p *Processor) Applying() error {
 		return errors.New("the shard is being rebuilt")
 	}
 	return nil
+}
+
+// BeginAnew gives up what a person accepts to lose, of what Run refuses to go on without, while no process applies the
+// shard: the shard begins anew from the log, or goes on without events, or messages of the log, that were
+// lost. The next Run goes on from there. Where it then removes documents from Redis, a person must have saved Redis.
+//
+// It returns what it has done, and the refusal that is left, which says what gives it up; nil if none is. It gives up
+// nothing else, and creates no stream. It may be interrupted at any point, and be called again.
+func (p *Processor) BeginAnew(ctx context.Context, accepted Accepted) (done []string, left *Refusal, err error) {
+	if p.running.Swap(true) {
+		return nil, nil, errors.New("the processor runs already")
+	}
+	defer p.running.Store(false)
+	p.made, p.asIs = true, true
+	l, stopWatching := streams.WatchLink(p.nc)
+	defer stopWatching()
+	err = p.wire(ctx, p.session, l, nil)
+	if r := streams.AsRefusal(err); r != nil {
+		return nil, r, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	defer p.session.close()
+	return p.session.owner.BeginAnew(ctx, accepted)
 }

@@ -32,10 +32,11 @@ var ErrFirstAnswers = streams.ErrFirstAnswers
 
 // PromoteOptions say how to promote a region.
 type PromoteOptions struct {
-	By     string // who promotes, for a person to read
-	Drain  bool   // the first region hands over: it takes no more writes, and nothing is lost. Otherwise it must not answer
-	Force  bool   // what the plan says that a person can override is overridden
-	DryRun bool   // only plan
+	By string // who promotes, for a person to read
+	// the first region hands over: it takes no more writes, and nothing is lost. Otherwise it must not answer
+	Drain  bool
+	Force  bool // what the plan says that a person can override is overridden
+	DryRun bool // only plan
 	// Seen asks what the processes of the region say. It may be nil.
 	Seen func(context.Context) (SeenRegion, error)
 }
@@ -43,8 +44,8 @@ type PromoteOptions struct {
 // Promote makes the region of a connection, which follows another one, the first. It finds out first whether all of it
 // may and can be done, and changes nothing if not.
 //
-// It may be called again after an error, and goes on then; or UndoPromotion takes it back until the first stream here was
-// changed. The processes of the region notice it by themselves.
+// It may be called again after an error, and goes on then; or UndoPromotion takes it back until the first stream here
+// was changed. The processes of the region notice it by themselves.
 func Promote(ctx context.Context, nc *nats.Conn, prefix wire.Prefix, opts PromoteOptions) (done Promoted, err error) {
 	p, role, err := newPromotion(ctx, nc, prefix, opts.By)
 	if err != nil {
@@ -86,7 +87,8 @@ func UndoPromotion(ctx context.Context, nc *nats.Conn, prefix wire.Prefix) error
 }
 
 // newPromotion makes a promotion of the region of a connection; nil if that follows no other.
-func newPromotion(ctx context.Context, nc *nats.Conn, prefix wire.Prefix, by string) (p *streams.Promotion, role streams.Role, err error) {
+func newPromotion(ctx context.Context, nc *nats.Conn, prefix wire.Prefix, by string) (p *streams.Promotion,
+	role streams.Role, err error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, role, err
@@ -95,7 +97,8 @@ func newPromotion(ctx context.Context, nc *nats.Conn, prefix wire.Prefix, by str
 	if err != nil {
 		return nil, role, err
 	}
-	opts := streams.Options{Prefix: prefix, Shards: shards, Objects: true, MaxPayload: nc.MaxPayload(), Logger: slog.New(slog.DiscardHandler)}
+	opts := streams.Options{Prefix: prefix, Shards: shards, Objects: true, MaxPayload: nc.MaxPayload(),
+		Logger: slog.New(slog.DiscardHandler)}
 	role, err = streams.RoleOf(ctx, js, opts)
 	from := role.Follows
 	switch {
@@ -121,7 +124,8 @@ const seesWithin, seesAgain = 15 * time.Second, 250 * time.Millisecond
 
 // planPromotion reads what a promotion depends on, and plans it. Where the first region is silent it waits shortly for
 // the processes here to say so too.
-func planPromotion(ctx context.Context, p *streams.Promotion, role streams.Role, opts PromoteOptions) (plan streams.Plan, err error) {
+func planPromotion(ctx context.Context, p *streams.Promotion, role streams.Role,
+	opts PromoteOptions) (plan streams.Plan, err error) {
 	if opts.Drain && !opts.Force && !opts.DryRun && role.Promotion == nil {
 		if err := p.Near(ctx); err != nil && !errors.Is(err, streams.ErrOrigin) {
 			return plan, err
@@ -139,7 +143,8 @@ func planPromotion(ctx context.Context, p *streams.Promotion, role streams.Role,
 		facts.Seen = &seen
 		lost := !opts.Drain && !opts.Force && (facts.Reach.Silent || facts.Reach.Late)
 		agrees := !seen.Running || seen.Following == nil || seen.Following.Down != 0
-		waits := lost && !agrees || opts.Drain && !opts.Force && !opts.DryRun && facts.Hindered() // they may be of a moment ago
+		// they may be of a moment ago
+		waits := lost && !agrees || opts.Drain && !opts.Force && !opts.DryRun && facts.Hindered()
 		if !waits || time.Since(began) > seesWithin || !backoff.Wait(ctx, seesAgain) {
 			break
 		}

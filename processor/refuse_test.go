@@ -105,7 +105,8 @@ func TestG7_DamagedAndTruncated(t *testing.T) {
 			if n := r.stored(); n != documents-1 {
 				t.Errorf("Redis holds %d documents, want the %d that were left", n, documents-1)
 			}
-			if accepted = r.accepts(p.err); accepted.Losses[0] != streams.LostDocuments || !accepted.RedisIsSaved || !strings.Contains(p.err.Error(), "the log begins at sequence") {
+			if accepted = r.accepts(p.err); accepted.Losses[0] != streams.LostDocuments || !accepted.RedisIsSaved ||
+				!strings.Contains(p.err.Error(), "the log begins at sequence") {
 				t.Errorf("the reason does not say what is missing: %v", p.err)
 			}
 		}
@@ -214,7 +215,8 @@ func TestG7_CheckpointOfAnotherLog(t *testing.T) {
 	r.put("c", "x", `{}`)
 	eventually(t, "lapse tells of it", func() bool {
 		err := p.Ready()
-		return err != nil && strings.Contains(err.Error(), shard.ProblemCheckpoints.Name) && strings.Contains(err.Error(), "is of a log that was created at 2023-11-14")
+		return err != nil && strings.Contains(err.Error(), shard.ProblemCheckpoints.Name) &&
+			strings.Contains(err.Error(), "is of a log that was created at 2023-11-14")
 	})
 	for i := range 1 {
 		if entry, err := bucket.Get(t.Context(), shard.CheckpointKey(i)); err != nil || string(entry.Value()) != other {

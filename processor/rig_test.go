@@ -58,7 +58,8 @@ var backends = []backend{{"embedded", startEmbedded}, {"redis", startRedis}}
 
 // withMiniredis are the backends, and miniredis, which programs use in their own tests. It returns
 // a whole hash from HSCAN, whatever the count.
-var withMiniredis = append(slices.Clip(backends), backend{"miniredis", func(t *testing.T) dialer { return dialerTo(redistest.StartMiniredis(t)) }})
+var withMiniredis = append(slices.Clip(backends),
+	backend{"miniredis", func(t *testing.T) dialer { return dialerTo(redistest.StartMiniredis(t)) }})
 
 // onBoth runs a test on both backends.
 func onBoth(t *testing.T, test func(t *testing.T, r *rig)) {

@@ -52,7 +52,8 @@ func TestRoomsImportOneWay(t *testing.T) {
 			}
 			for _, spec := range file.Imports {
 				path, _ := strconv.Unquote(spec.Path.Value)
-				if other, ok := strings.CutPrefix(path, module+"processor/internal/"); ok && slices.Index(rooms, other) >= at || path == module+"processor" {
+				if other, ok := strings.CutPrefix(path, module+"processor/internal/"); ok && slices.Index(rooms, other) >= at ||
+					path == module+"processor" {
 					t.Errorf("%s imports %s", name, path)
 				}
 			}

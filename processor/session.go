@@ -18,9 +18,7 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/retention"
 	"github.com/seed18712806/lapse/processor/internal/shard"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
-
 	"github.com/seed18712806/lapse/processor/internal/streams"
-
 	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -130,7 +128,8 @@ func (p *Processor) checkStore(ctx context.Context, js jetstream.JetStream) erro
 		return err // another process has made both since
 	}
 	return streams.Refuse(ErrLogChanged, "restore that log, or use another prefix or an empty Redis",
-		"Redis holds documents of the log that was created at %s, and there is no stream %s", streams.FormatID(state.Log), p.opts.log().Stream())
+		"Redis holds documents of the log that was created at %s, and there is no stream %s", streams.FormatID(state.Log),
+		p.opts.log().Stream())
 }
 
 func (p *Processor) hasLog(ctx context.Context, js jetstream.JetStream) (bool, error) {
@@ -149,7 +148,8 @@ func (p *Processor) hasLog(ctx context.Context, js jetstream.JetStream) (bool, e
 }
 
 // provision makes the streams, or opens the mirrors.
-func (p *Processor) provision(ctx context.Context, js jetstream.JetStream, role streams.Role) (provisioned *streams.Streams, err error) {
+func (p *Processor) provision(ctx context.Context, js jetstream.JetStream,
+	role streams.Role) (provisioned *streams.Streams, err error) {
 	opts := p.opts.streams(p.nc.MaxPayload())
 	opts.Existing, opts.AsIs = p.made, p.asIs
 	provision := streams.Provision
@@ -191,7 +191,8 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 	s.reader = shard.NewReader(shard.Source{
 		NATS: p.nc, Link: l, Log: log, Guard: p.guard, Health: p.opts.Health, Queue: s.queue, Ticker: s.ticker,
 		Decoder: fold.Decoder{
-			RepliesAt: s.repliesAt(ctx, role), Log: names, MaxBody: provisioned.MaxBody, MaxLevels: provisioned.MaxLevels, Replies: provisioned.Replies,
+			RepliesAt: s.repliesAt(ctx, role), Log: names, MaxBody: provisioned.MaxBody, MaxLevels: provisioned.MaxLevels,
+			Replies:       provisioned.Replies,
 			ConfigReplies: s.configReplies(ctx, provisioned, l),
 		},
 	})
@@ -226,7 +227,8 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 		Sync: *p.opts.SyncInterval, Mirrored: len(p.opts.Readers) > 0,
 	}, p.opts.ForgetWithin)
 	copies := &copier{js: js, link: l, streams: provisioned, session: s, log: names, logger: p.opts.Logger}
-	s.duties = []func(context.Context){s.ticker.Run, s.pace.Run, s.checkpointer.Run, parts.Outcomes.Run, copies.run, s.keeper.Run, s.keeper.TakeOrders, s.report, s.compareAgain, s.tellFormer}
+	s.duties = []func(context.Context){s.ticker.Run, s.pace.Run, s.checkpointer.Run, parts.Outcomes.Run, copies.run,
+		s.keeper.Run, s.keeper.TakeOrders, s.report, s.compareAgain, s.tellFormer}
 	s.wired.Store(true)
 	return nil
 }
@@ -250,7 +252,8 @@ func (s *session) allowReplies(ctx context.Context, upTo uint64) error {
 // configReplies returns a function that reads the rules of replies to configurations. It waits
 // for the answer until ctx is done: a shard that decided by older rules than the others would
 // go on with another configuration.
-func (s *session) configReplies(ctx context.Context, provisioned *streams.Streams, l *streams.Link) func() []wire.ReplyRule {
+func (s *session) configReplies(ctx context.Context, provisioned *streams.Streams,
+	l *streams.Link) func() []wire.ReplyRule {
 	return func() (rules []wire.ReplyRule) {
 		for {
 			err := l.Query(ctx, func(ctx context.Context) (err error) {
@@ -305,7 +308,8 @@ func (s *session) compareEvents(ctx context.Context) error {
 
 // takeOverAgain has the shard taken over again, as soon as its owner has ended its step.
 func (s *session) takeOverAgain(why string) {
-	s.processor.opts.Logger.Info("the shard is taken over again, to compare what the servers hold", slog.String("reason", why))
+	s.processor.opts.Logger.Info("the shard is taken over again, to compare what the servers hold",
+		slog.String("reason", why))
 	s.owner.TakeOverAgain()
 }
 
@@ -360,6 +364,29 @@ func (s *session) report(ctx context.Context) {
 			return
 		}
 		at = max(at, s.queue.ReadUpTo().Seq)
-		logger.Info("applying the log", slog.Uint64("at", at), slog.Uint64("of", s.start.Load()), slog.String("left", left.Error()))
+		logger.Info("applying the log", slog.Uint64("at", at), slog.Uint64("of", s.start.Load()),
+			slog.String("left", left.Error()))
 	}
+}
+
+// ruleCollections sees to it that the log has the rule of the options, which collections exist. The rule counts from
+// its place in the log on, so the processor is ready once that is applied: ruleCollections returns it, and with several
+// shards notes its place in the stream of configurations. A region that follows another one has the rule of that.
+func (s *session) ruleCollections(ctx context.Context) (upTo uint64, err error) {
+	p, log := s.processor, s.monitor.log
+	if s.follower != nil || p.asIs {
+		return 0, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	was, known, err := s.owner.OpenCollections()
+	if err != nil {
+		return 0, err
+	}
+	seq, err := log.Streams.RuleCollections(ctx, s.monitor.js, p.opts.streams(p.nc.MaxPayload()), was, known)
+	if err == nil && log.Streams.Configs != nil {
+		s.ruled.Store(seq)
+		return 0, nil
+	}
+	return seq, err
 }

@@ -45,6 +45,7 @@ func TestG3_SettledIsCommitted(t *testing.T) {
 			t.Errorf("%+v is settled, and message %d is not committed", log, second)
 		}
 		close(release)
-		eventually(t, "the second change is settled", func() bool { return settled() >= published() && log.Seq >= second && log.Watermark > 0 })
+		eventually(t, "the second change is settled",
+			func() bool { return settled() >= published() && log.Seq >= second && log.Watermark > 0 })
 	})
 }

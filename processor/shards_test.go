@@ -50,8 +50,8 @@ func (r *rig) startShards() []*process {
 }
 
 // TestG1_Shards: writes, configurations, drops and events of four shards, on both servers. Every
-// write has its outcome, is read and is published as a change, every document that expires has its event, and each shard
-// has applied its own messages alone.
+// write has its outcome, is read and is published as a change, every document that expires has its event, and each
+// shard has applied its own messages alone.
 func TestG1_Shards(t *testing.T) {
 	t.Parallel()
 	for _, b := range backends {
@@ -68,7 +68,8 @@ func TestG1_Shards(t *testing.T) {
 				r.put("c", fmt.Sprint(i), fmt.Sprintf(`{"n":%d}`, i))
 			}
 			// A changed default reaches the documents of every shard.
-			changed := r.must(200, prefix.Config("c"), `{"defaultTtl":2147483647,"changes":true}`, wire.HeaderIfMatch, configured.Etag.String())
+			changed := r.must(200, prefix.Config("c"), `{"defaultTtl":2147483647,"changes":true}`, wire.HeaderIfMatch,
+				configured.Etag.String())
 			r.must(412, prefix.Config("c"), `{"defaultTtl":7}`, wire.HeaderIfMatch, configured.Etag.String())
 			r.must(400, prefix.Config("c"), `{"defaultTtl":0}`)
 			for i := range documents {
@@ -81,7 +82,8 @@ func TestG1_Shards(t *testing.T) {
 				t.Errorf("the configuration is %+v (%v), want etag %d", got, err, changed.Etag)
 			}
 			r.waitEvents("c", documents)
-			rejections := slices.DeleteFunc(r.outputs(), func(m storedMessage) bool { return !strings.HasPrefix(m.subject, "lapse.rejected.") })
+			rejections := slices.DeleteFunc(r.outputs(),
+				func(m storedMessage) bool { return !strings.HasPrefix(m.subject, "lapse.rejected.") })
 			if len(rejections) != 2 {
 				t.Errorf("%d rejections, want one for each of two configurations", len(rejections))
 			}
@@ -155,12 +157,14 @@ func TestG8_ShardsGetHeadersThatCannotBeRead(t *testing.T) {
 		send(prefix.Config("c"), header, `{"defaultTtl":7}`)
 		upTo++
 	}
-	eventually(t, "they are stored", func() bool { return len(r.readStream(prefix.ConfigStream(), 1)) == 1+len(unreadable) })
+	eventually(t, "they are stored",
+		func() bool { return len(r.readStream(prefix.ConfigStream(), 1)) == 1+len(unreadable) })
 	r.config("c", `{"defaultTtl":1000}`)
 	send(prefix.Config("c"), unreadable[0], `{"defaultTtl":7}`)
 	upTo += 2
 	for _, p := range all {
-		eventually(t, "it goes on after what cannot be read", func() bool { return p.current().status.Configured.Load() == upTo })
+		eventually(t, "it goes on after what cannot be read",
+			func() bool { return p.current().status.Configured.Load() == upTo })
 	}
 	if n, want := len(r.outputs()), len(unreadable)+1; n != want {
 		t.Errorf("%d rejections, want %d", n, want)
@@ -183,7 +187,8 @@ func TestG11_ShardsNeedTheMapping(t *testing.T) {
 	r := newRigOn(t, backends[0], Options{Shards: 2})
 	p := r.startShard(0)
 	p.ends(t, streams.ErrMapping)
-	want := `mappings: { "lapse.write.*.*.*": "lapse.shard.{{partition(2,2,3)}}.write.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}" }`
+	want := `mappings: { "lapse.write.*.*.*": ` +
+		`"lapse.shard.{{partition(2,2,3)}}.write.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}" }`
 	if !strings.Contains(p.err.Error(), want) {
 		t.Errorf("the error is %v, want in it %s", p.err, want)
 	}
@@ -317,7 +322,8 @@ type restartable struct {
 // startRestartable starts a server that maps writes to shards, and a rig on it.
 func startRestartable(t *testing.T, shards int) (*restartable, *rig) {
 	t.Helper()
-	s := &restartable{opts: server.Options{Host: "127.0.0.1", Port: freeport.Take(t), JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}}
+	s := &restartable{opts: server.Options{Host: "127.0.0.1", Port: freeport.Take(t), JetStream: true,
+		StoreDir: t.TempDir(), NoLog: true, NoSigs: true}}
 	s.start(t, shards)
 	t.Cleanup(func() { s.stop() })
 	return s, newRigAt(t, s.ClientURL(), backends[0], Options{Shards: shards})

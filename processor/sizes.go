@@ -19,9 +19,12 @@ type sizes struct {
 var (
 	streamMessages = prometheus.NewDesc("lapse_stream_messages", "Messages in a stream of lapse.", []string{"stream"}, nil)
 	streamBytes    = prometheus.NewDesc("lapse_stream_bytes", "Size of a stream of lapse.", []string{"stream"}, nil)
-	streamLimit    = prometheus.NewDesc("lapse_stream_limit_bytes", "Size at which a stream of lapse discards messages: old ones, or refuses new ones. Absent if it has no limit.", []string{"stream", "discard"}, nil)
-	redisMemory    = prometheus.NewDesc("lapse_redis_memory_bytes", "Memory that Redis uses; of a cluster, the master that has the smallest share left. Absent for the embedded Redis.", nil, nil)
-	redisLimit     = prometheus.NewDesc("lapse_redis_memory_limit_bytes", "Memory at which that Redis refuses writes (maxmemory). Absent if it has no limit.", nil, nil)
+	streamLimit    = prometheus.NewDesc("lapse_stream_limit_bytes", "Size at which a stream of lapse discards "+
+		"messages: old ones, or refuses new ones. Absent if it has no limit.", []string{"stream", "discard"}, nil)
+	redisMemory = prometheus.NewDesc("lapse_redis_memory_bytes", "Memory that Redis uses; of a cluster, the master "+
+		"that has the smallest share left. Absent for the embedded Redis.", nil, nil)
+	redisLimit = prometheus.NewDesc("lapse_redis_memory_limit_bytes", "Memory at which that Redis refuses writes "+
+		"(maxmemory). Absent if it has no limit.", nil, nil)
 
 	sizeDescs = []*prometheus.Desc{streamMessages, streamBytes, streamLimit, redisMemory, redisLimit}
 )

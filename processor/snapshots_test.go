@@ -24,7 +24,8 @@ import (
 // snapshotPoints are the points of taking snapshots, of truncating the log behind them, and of
 // loading one.
 var snapshotPoints = []crash.Point{
-	crash.AfterCopy, crash.BeforeSnapshot, crash.BeforeChunk, crash.AfterChunk, crash.BeforeManifest, crash.AfterManifest, crash.BeforeRecord, crash.AfterRecord,
+	crash.AfterCopy, crash.BeforeSnapshot, crash.BeforeChunk, crash.AfterChunk, crash.BeforeManifest, crash.AfterManifest,
+	crash.BeforeRecord, crash.AfterRecord,
 	crash.BeforePurge, crash.AfterPurge, crash.AfterClear, crash.AfterFill, crash.BeforeLoaded, crash.AfterLoaded,
 }
 
@@ -67,7 +68,8 @@ func TestG1_G3_G7_CrashWithSnapshots(t *testing.T) {
 		nth  int
 	}
 	for i, at := range snapshotPoints {
-		fates := []fate{{"dies at once", errDead, 1}, {"dies later", errDead, 3}, {"stops", errStop, 2}, {"fails", errFail, 2}}
+		fates := []fate{{"dies at once", errDead, 1}, {"dies later", errDead, 3}, {"stops", errStop, 2},
+			{"fails", errFail, 2}}
 		for n, how := range append(fates[:1:1], fates[1+i%3]) {
 			if !chosen(i, n) {
 				continue
@@ -194,7 +196,8 @@ func TestG7_DamagedSnapshots(t *testing.T) {
 					t.Errorf("the refusal does not say %q: %v", part, p.err)
 				}
 			}
-			if !errors.Is(p.err, ErrLogTruncated) || r.logInfo().State.FirstSeq != first || len(must(objects.Names(ctx))) != names {
+			if !errors.Is(p.err, ErrLogTruncated) || r.logInfo().State.FirstSeq != first ||
+				len(must(objects.Names(ctx))) != names {
 				t.Errorf("something was removed: %v", p.err)
 			}
 			if keys := keysOf(t, r, "*"); len(keys) > 0 {

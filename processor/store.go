@@ -7,7 +7,9 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/retention"
 	"github.com/seed18712806/lapse/processor/internal/shard"
 	"github.com/seed18712806/lapse/processor/internal/snapshot"
+	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // Store is where a processor keeps a shard: in Redis, as package store does. Its methods are safe for concurrent use.
@@ -34,3 +36,24 @@ type Store interface {
 // Objects is where a processor keeps the snapshots: in an object store of
 // JetStream, unless Options name another one. Its methods are safe for concurrent use.
 type Objects interface{ snapshot.Objects }
+
+// ObjectsInMemory are Objects of one process: for tests and simulations.
+type ObjectsInMemory struct{ snapshot.Memory }
+
+// objects is where the snapshots are.
+func (p *Processor) objects(s *streams.Streams) snapshot.Objects {
+	if p.opts.Objects != nil {
+		return p.opts.Objects
+	}
+	return s.Snapshots
+}
+
+// Retention is what the processor knows of snapshots, and of bytes that should be gone; nil until it runs
+// and knows.
+func (p *Processor) Retention() *wire.Retention {
+	s := p.current()
+	if !p.running.Load() || !s.wired.Load() || s.keeper == nil {
+		return nil
+	}
+	return s.keeper.Known(time.Now())
+}

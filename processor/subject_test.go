@@ -15,7 +15,8 @@ import (
 
 // oddSubjects have a token that is empty, or too few of them.
 var oddSubjects = []string{
-	"lapse.write.upsert..42", "lapse.write.upsert.orders.", "lapse.write.upsert..", "lapse.write..orders.42", "lapse.write.upsert.orders.a..b",
+	"lapse.write.upsert..42", "lapse.write.upsert.orders.", "lapse.write.upsert..", "lapse.write..orders.42",
+	"lapse.write.upsert.orders.a..b",
 	"lapse.write.", "lapse.config.", "lapse.config..", "lapse.config.orders.", "lapse.drop.", "lapse.drop..orders",
 }
 
@@ -27,7 +28,8 @@ func TestG8_NATSRefusesAnEmptyToken(t *testing.T) {
 	r := newRig(t)
 	p := r.run()
 	for _, subject := range oddSubjects {
-		if _, err := r.js.PublishMsg(t.Context(), &nats.Msg{Subject: subject, Data: []byte(`{}`)}, jetstream.WithRetryAttempts(0)); !errors.Is(err, jetstream.ErrNoStreamResponse) {
+		if _, err := r.js.PublishMsg(t.Context(), &nats.Msg{Subject: subject, Data: []byte(`{}`)},
+			jetstream.WithRetryAttempts(0)); !errors.Is(err, jetstream.ErrNoStreamResponse) {
 			t.Errorf("%s: %v, want that no stream takes it", subject, err)
 		}
 	}
@@ -52,7 +54,8 @@ func TestG8_AnEmptyTokenIsRejected(t *testing.T) {
 	defer publisher.Close()
 	d := fold.New(fold.Limits{Log: events.NewSource(prefix.Log(0, 1), 1), MaxBody: 1000}, fold.NewCollections(nil, nil), 0)
 	for i, subject := range oddSubjects {
-		m := fold.Decoder{Log: prefix.Log(0, 1), MaxBody: 1000, MaxLevels: 10}.Decode(subject, nil, []byte(`{}`), fold.Position{Seq: uint64(i + 1), Time: 1000})
+		m := fold.Decoder{Log: prefix.Log(0, 1), MaxBody: 1000, MaxLevels: 10}.Decode(subject, nil, []byte(`{}`),
+			fold.Position{Seq: uint64(i + 1), Time: 1000})
 		if m.Rejected == nil || m.Rejected.Code != wire.StatusBadRequest {
 			t.Fatalf("%s: %+v", subject, m.Rejected)
 		}
@@ -68,7 +71,8 @@ func TestG8_AnEmptyTokenIsRejected(t *testing.T) {
 		t.Fatalf("%d rejections of %d are stored", len(published), len(oddSubjects))
 	}
 	for i, m := range published {
-		if m.header.Get(wire.HeaderSubject) != oddSubjects[i] || m.header.Get(wire.HeaderSeq) != strconv.Itoa(i+1) || string(m.data) != `{}` {
+		if m.header.Get(wire.HeaderSubject) != oddSubjects[i] || m.header.Get(wire.HeaderSeq) != strconv.Itoa(i+1) ||
+			string(m.data) != `{}` {
 			t.Errorf("%s is rejected on %s with %v", oddSubjects[i], m.subject, m.header)
 		}
 	}

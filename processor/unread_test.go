@@ -123,7 +123,8 @@ func TestG11_NothingIsBehindAfterARest(t *testing.T) {
 	}
 	eventually(t, "the monitor has looked twice", func() bool {
 		err := p.Ready()
-		if waited := time.Since(began); err != nil && strings.Contains(err.Error(), problemBehind.Name) && waited < behindAfter {
+		if waited := time.Since(began); err != nil && strings.Contains(err.Error(), problemBehind.Name) &&
+			waited < behindAfter {
 			t.Fatalf("%s after the first write: %v", waited, err)
 		}
 		n, _, _ := rounds.Pending()

@@ -23,7 +23,8 @@ func (r *rig) warnings(collection string) (all []string) {
 	expired := make(map[string]bool)
 	for _, m := range r.outputs() {
 		var e wire.Expiring
-		if err := json.Unmarshal(m.data, &e); err != nil || !strings.HasPrefix(m.subject, "lapse.exp") || e.Collection != collection {
+		if err := json.Unmarshal(m.data, &e); err != nil || !strings.HasPrefix(m.subject, "lapse.exp") ||
+			e.Collection != collection {
 			continue
 		}
 		version := e.ID + " " + e.Etag.String()
@@ -157,7 +158,8 @@ func TestG3_WarningsWhoseInstantIsOneForAll(t *testing.T) {
 				const n = 3000
 				at := wire.Time(time.Now().UnixMilli() + 6000 + 3000*slower) // all are written 5 s before
 				for i := range n {
-					r.sendMsgAsync(&nats.Msg{Subject: prefix.Write(wire.Upsert, "c", fmt.Sprint(i)), Data: []byte(`{}`), Header: nats.Header{wire.HeaderExpiresAt: {at.String()}}})
+					r.sendMsgAsync(&nats.Msg{Subject: prefix.Write(wire.Upsert, "c", fmt.Sprint(i)), Data: []byte(`{}`),
+						Header: nats.Header{wire.HeaderExpiresAt: {at.String()}}})
 				}
 				r.flush()
 				r.caughtUp(p)

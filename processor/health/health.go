@@ -115,7 +115,8 @@ func (b *Board) problemsOf(minor bool) (all Problems) {
 // Err returns the problems as an error; nil if there is none.
 func (b *Board) Err() error { return b.Problems().Err() }
 
-var unhealthy = prometheus.NewDesc("lapse_problem", "1 while there is a problem of this name. /readyz tells the reason.", []string{"problem"}, nil)
+var unhealthy = prometheus.NewDesc("lapse_problem", "1 while there is a problem of this name. /readyz tells the "+
+	"reason.", []string{"problem"}, nil)
 
 // Describe implements [prometheus.Collector].
 func (b *Board) Describe(c chan<- *prometheus.Desc) {

@@ -137,7 +137,8 @@ func TestBoardsOfShards(t *testing.T) {
 	metrics.MustRegister(b)
 	for shard := range 2 {
 		board := b.Of(shard)
-		if err := prometheus.WrapRegistererWith(prometheus.Labels{"shard": strconv.Itoa(shard)}, metrics).Register(board); err != nil {
+		if err := prometheus.WrapRegistererWith(prometheus.Labels{"shard": strconv.Itoa(shard)},
+			metrics).Register(board); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -179,10 +180,12 @@ shard 7: overdue: there is no connection`
 	if got := b.Err().Error(); got != want {
 		t.Errorf("%s", got)
 	}
-	if got := b.Problems()[1]; got.Name != "NATS" || got.Advice != "Make it reachable." || got.Reason.Error() != "there is no connection" || len(got.Shards) != 64 {
+	if got := b.Problems()[1]; got.Name != "NATS" || got.Advice != "Make it reachable." ||
+		got.Reason.Error() != "there is no connection" || len(got.Shards) != 64 {
 		t.Errorf("as data: %+v", got)
 	}
-	if got := b.Of(9).Err().Error(); !strings.HasPrefix(got, "shard 9: NATS: there is no connection\nshard 9: Redis: read tcp 10.0.0.1:50009->") {
+	if got := b.Of(9).Err().Error(); !strings.HasPrefix(got, "shard 9: NATS: there is no connection\nshard 9: Redis: "+
+		"read tcp 10.0.0.1:50009->") {
 		t.Errorf("a shard: %s", got)
 	}
 }

@@ -24,9 +24,9 @@ const (
 )
 
 var (
-	// ErrNoBucket means that the bucket does not exist.
+	// errNoBucket means that the bucket does not exist.
 	errNoBucket = errors.New("the bucket of members does not exist")
-	// ErrConflict means that the lease is not at the revision that a change names.
+	// errConflict means that the lease is not at the revision that a change names.
 	errConflict = errors.New("another change of the lease came first")
 )
 
@@ -37,7 +37,7 @@ type entry struct {
 	Revision uint64
 }
 
-// Member is the entry of a process.
+// listed is the entry of a process.
 type listed struct {
 	wire.Member
 	Revision uint64
@@ -57,7 +57,7 @@ type bucket struct {
 	replicas int
 }
 
-// newBucket makes a Bucket. JetStream has to answer each call within limit.
+// newBucket makes a bucket. JetStream has to answer each call within limit.
 func newBucket(js jetstream.JetStream, link *link, limit time.Duration, prefix wire.Prefix, replicas int) *bucket {
 	return &bucket{js: js, link: link, limit: limit, prefix: prefix, replicas: replicas}
 }
@@ -65,8 +65,10 @@ func newBucket(js jetstream.JetStream, link *link, limit time.Duration, prefix w
 // Name is the name of the bucket.
 func (b *bucket) Name() string { return b.prefix.MembersBucket() }
 
+// stream is the name of the bucket's stream.
 func (b *bucket) stream() string { return "KV_" + b.Name() }
 
+// subject is the subject of a key.
 func (b *bucket) subject(key string) string { return "$KV." + b.Name() + "." + key }
 
 // Provision creates the bucket if it is absent, until ctx is done. It repeats a request that
@@ -79,13 +81,15 @@ func (b *bucket) Provision(ctx context.Context) (created bool, err error) {
 		created, err = b.provision(attempt)
 		cancel()
 		var refusal *jetstream.APIError
-		meanwhile := streams.RefusedForNow(err) || errors.Is(err, jetstream.ErrBucketNotFound) || errors.As(err, &refusal) && refusal.ErrorCode == createFailed
+		meanwhile := streams.RefusedForNow(err) || errors.Is(err, jetstream.ErrBucketNotFound) ||
+			errors.As(err, &refusal) && refusal.ErrorCode == createFailed
 		if !meanwhile && !errors.Is(err, context.DeadlineExceeded) || !backoff.Wait(ctx, between) {
 			return created, err
 		}
 	}
 }
 
+// provision is one attempt of Provision.
 func (b *bucket) provision(ctx context.Context) (created bool, err error) {
 	_, err = b.js.KeyValue(ctx, b.Name())
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
@@ -118,20 +122,16 @@ func (b *bucket) Recreate(ctx context.Context) (created bool, err error) {
 
 // Lease reads a lease, from the leader of the bucket's stream.
 func (b *bucket) Lease(ctx context.Context, shard int) (e entry, err error) {
+	var body []byte
 	err = b.link.Call(ctx, b.limit, func(ctx context.Context) (err error) {
-		e, err = b.lease(ctx, shard)
+		body, e.Revision, err = b.get(ctx, wire.LeaseKey(shard))
 		return err
 	})
-	return e, err
-}
-
-func (b *bucket) lease(ctx context.Context, shard int) (entry, error) {
-	body, revision, err := b.get(ctx, wire.LeaseKey(shard))
 	if err != nil {
 		return entry{}, err
 	}
-	e := entry{Revision: revision}
-	if err := wire.CheckStored(fmt.Sprintf("the lease of shard %d in bucket %s", shard, b.Name()), body); errors.Is(err, wire.ErrFormat) {
+	what := fmt.Sprintf("the lease of shard %d in bucket %s", shard, b.Name())
+	if err := wire.CheckStored(what, body); errors.Is(err, wire.ErrFormat) {
 		return entry{}, err
 	}
 	if json.Unmarshal(body, &e.Lease) != nil {
@@ -139,16 +139,6 @@ func (b *bucket) lease(ctx context.Context, shard int) (entry, error) {
 	}
 	e.Format = 0
 	return e, nil
-}
-
-// Member reads the entry of a process, from the leader of the bucket's stream.
-func (b *bucket) Member(ctx context.Context, id string) (m wire.Member, there bool, err error) {
-	err = b.link.Call(ctx, b.limit, func(ctx context.Context) error {
-		body, _, err := b.get(ctx, wire.MemberKey(id))
-		there = err == nil && json.Unmarshal(body, &m) == nil
-		return err
-	})
-	return m, there, err
 }
 
 // get reads the value of a key. The revision is 0 if there is none.
@@ -164,7 +154,7 @@ func (b *bucket) get(ctx context.Context, key string) (body []byte, revision uin
 }
 
 // Change stores a lease in place of the one at a revision, and returns the new revision.
-// It fails with [ErrConflict] if the lease is at another revision.
+// It fails with errConflict if the lease is at another revision.
 func (b *bucket) Change(ctx context.Context, shard int, l wire.Lease, revision uint64) (stored uint64, err error) {
 	l.Format = wire.Format
 	body, err := json.Marshal(l)
@@ -178,23 +168,25 @@ func (b *bucket) Change(ctx context.Context, shard int, l wire.Lease, revision u
 	return stored, err
 }
 
-// Put stores the entry of a process, and returns its revision.
-func (b *bucket) Put(ctx context.Context, m wire.Member) (revision uint64, err error) {
+// Put stores the entry of a process.
+func (b *bucket) Put(ctx context.Context, m wire.Member) error {
 	m.Format = wire.Format
 	body, err := json.Marshal(m)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	err = b.link.Call(ctx, b.limit, func(ctx context.Context) (err error) {
-		revision, err = b.publish(ctx, wire.MemberKey(m.ID), body)
+	return b.link.Call(ctx, b.limit, func(ctx context.Context) error {
+		_, err := b.publish(ctx, wire.MemberKey(m.ID), body)
 		return err
 	})
-	return revision, err
 }
 
 // publish stores a value under a key.
-func (b *bucket) publish(ctx context.Context, key string, body []byte, options ...jetstream.PublishOpt) (revision uint64, err error) {
-	ack, err := b.js.PublishMsg(ctx, &nats.Msg{Subject: b.subject(key), Data: body, Header: nats.Header{}}, append(options, jetstream.WithRetryAttempts(0))...)
+func (b *bucket) publish(
+	ctx context.Context, key string, body []byte, options ...jetstream.PublishOpt,
+) (revision uint64, err error) {
+	ack, err := b.js.PublishMsg(ctx, &nats.Msg{Subject: b.subject(key), Data: body, Header: nats.Header{}},
+		append(options, jetstream.WithRetryAttempts(0))...)
 	var refusal *jetstream.APIError
 	switch {
 	case err == nil:
@@ -223,6 +215,7 @@ func (b *bucket) Members(ctx context.Context) (list []listed, err error) {
 	return list, err
 }
 
+// members is Members, without the limit.
 func (b *bucket) members(ctx context.Context) (list []listed, err error) {
 	messages, err := jetstreamext.GetLastMsgsFor(ctx, b.js, b.stream(), []string{b.subject(wire.MemberKey("*"))})
 	if err != nil {
@@ -237,7 +230,8 @@ func (b *bucket) members(ctx context.Context) (list []listed, err error) {
 		}
 		one := listed{Revision: m.Sequence, Stored: m.Time}
 		if json.Unmarshal(m.Data, &one.Member) == nil && m.Subject == b.subject(wire.MemberKey(one.ID)) {
-			if err := wire.CheckStored("the entry of the process "+wire.Quote(one.Name)+" in bucket "+b.Name(), m.Data); err != nil {
+			what := "the entry of the process " + wire.Quote(one.Name) + " in bucket " + b.Name()
+			if err := wire.CheckStored(what, m.Data); err != nil {
 				return nil, err
 			}
 			one.Format = 0

@@ -60,12 +60,13 @@ func (f *fleeting) CreateKeyValue(context.Context, jetstream.KeyValueConfig) (je
 }
 
 // Fails if a process does not start because the bucket is deleted and created at that moment.
-func TestL7_ProvisionWhileTheBucketComesAndGoes(t *testing.T) {
+func TestProvisionWhileTheBucketComesAndGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// What a server answered while it removed the files of the deleted bucket.
 		removing := &jetstream.APIError{Code: 500, ErrorCode: createFailed, Description: "error creating store for stream"}
 		// What a leader answers that does not know all servers yet.
-		offline := &jetstream.APIError{Code: 400, ErrorCode: 10005, Description: "no suitable peers for placement, peer offline"}
+		offline := &jetstream.APIError{Code: 400, ErrorCode: 10005, Description: "no suitable peers for placement, peer " +
+			"offline"}
 		for _, refusal := range []error{jetstream.ErrBucketExists, removing, offline} {
 			provision := func(times int) error {
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -101,7 +102,8 @@ func TestProvisionWhereRequestsAreLost(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		if _, err := newBucket(&forgetful{questions: 9}, nil, limit, "lapse", 1).Provision(ctx); !errors.Is(err, context.DeadlineExceeded) || ctx.Err() == nil {
+		if _, err := newBucket(&forgetful{questions: 9}, nil, limit, "lapse", 1).Provision(ctx); !errors.Is(err,
+			context.DeadlineExceeded) || ctx.Err() == nil {
 			t.Errorf("where nobody answers: %v, before the time was up", err)
 		}
 	})

@@ -17,7 +17,7 @@ import (
 
 // Of three servers with three replicas one ends: it leads the bucket, and the owner is
 // connected to it.
-func TestL1_ACluster(t *testing.T) {
+func TestACluster(t *testing.T) {
 	t.Parallel()
 	ports := make([]int, 3)
 	var routes []*url.URL
@@ -45,8 +45,10 @@ func TestL1_ACluster(t *testing.T) {
 	})
 	connect := func(urls ...string) *nats.Conn {
 		closed := make(chan struct{})
-		nc, err := nats.Connect(strings.Join(urls, ","), natstest.Patient, nats.DontRandomize(), nats.IgnoreDiscoveredServers(), nats.MaxReconnects(-1), nats.ReconnectWait(50*ms), nats.ReconnectBufSize(-1),
-			nats.ClosedHandler(func(*nats.Conn) { close(closed) }), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		nc, err := nats.Connect(strings.Join(urls, ","), natstest.Patient, nats.DontRandomize(),
+			nats.IgnoreDiscoveredServers(), nats.MaxReconnects(-1), nats.ReconnectWait(50*ms), nats.ReconnectBufSize(-1),
+			nats.ClosedHandler(func(*nats.Conn) { close(closed) }),
+			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +103,8 @@ func TestL1_ACluster(t *testing.T) {
 	t.Cleanup(func() {
 		if t.Failed() {
 			for _, p := range all {
-				t.Logf("%s: %+v, %v, connected %t\n%s", p.opts.ID, p.Status(0), p.Problem(), p.nc.IsConnected(), strings.Join(p.log.with(""), "\n"))
+				t.Logf("%s: %+v, %v, connected %t\n%s", p.opts.ID, p.Status(0), p.Problem(), p.nc.IsConnected(),
+					strings.Join(p.log.with(""), "\n"))
 			}
 		}
 	})

@@ -19,7 +19,7 @@ import (
 
 // The system stops a process, which goes on after another has taken over. Fails if a beat
 // that lay in a buffer counts as fresh, or if OK does not read the clocks.
-func TestL3_AProcessThatWasStoppedVerifiesFirst(t *testing.T) {
+func TestAProcessThatWasStoppedVerifiesFirst(t *testing.T) {
 	s, j := startNATS(t), &journal{}
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "LAPSE_LEASE_HELPER="+s.url())
@@ -99,7 +99,7 @@ func TestL3_AProcessThatWasStoppedVerifiesFirst(t *testing.T) {
 
 // A standby stood still, and the beats of that time are lost. Fails if it counts the time as
 // silence of the owner.
-func TestL4_AStandbyThatStoodStillListensAnew(t *testing.T) {
+func TestAStandbyThatStoodStillListensAnew(t *testing.T) {
 	s, j := startNATS(t), &journal{}
 	s.prepare("a", Options{}).run(j.own("a"))
 	j.awaitOwner(t, "a")
@@ -119,7 +119,7 @@ func TestL4_AStandbyThatStoodStillListensAnew(t *testing.T) {
 	}
 }
 
-func TestL7_TheBucketIsMadeAnew(t *testing.T) {
+func TestTheBucketIsMadeAnew(t *testing.T) {
 	s, j := startNATS(t), &journal{}
 	a := s.prepare("a", Options{}, patient, refreshOften, asksAgain).run(j.own("a"))
 	held := j.awaitOwner(t, "a").held
@@ -149,7 +149,7 @@ func TestL7_TheBucketIsMadeAnew(t *testing.T) {
 }
 
 // The owner and the bucket are lost at the same time.
-func TestL7_AStandbyMakesTheBucketAnewIfTheOwnerIsSilent(t *testing.T) {
+func TestAStandbyMakesTheBucketAnewIfTheOwnerIsSilent(t *testing.T) {
 	s, j := startNATS(t), &journal{}
 	a := s.prepare("a", Options{}).run(j.own("a"))
 	j.awaitOwner(t, "a")
@@ -166,7 +166,7 @@ func TestL7_AStandbyMakesTheBucketAnewIfTheOwnerIsSilent(t *testing.T) {
 }
 
 // Somebody removes or overwrites the lease, and the bucket stays.
-func TestL7_ALeaseThatIsRemovedIsPutBack(t *testing.T) {
+func TestALeaseThatIsRemovedIsPutBack(t *testing.T) {
 	s, j := startNATS(t), &journal{}
 	a := s.prepare("a", Options{}).run(j.own("a"))
 	held := j.awaitOwner(t, "a").held
@@ -194,7 +194,7 @@ func TestL7_ALeaseThatIsRemovedIsPutBack(t *testing.T) {
 
 // NATS restarts three times. Fails if Run ends, if an owner holds the lease meanwhile, or if
 // no process verifies when the connection is back.
-func TestL3_WithoutNATSNobodyHolds(t *testing.T) {
+func TestWithoutNATSNobodyHolds(t *testing.T) {
 	s, j := startNATS(t), &journal{}
 	answersSoon := func(s *seams) { s.timing.verify = time.Second }
 	all := map[string]*process{}
@@ -245,7 +245,7 @@ func TestL3_WithoutNATSNobodyHolds(t *testing.T) {
 // An owner seems silent and its lease cannot be read, so the standby does not take over.
 // Then the standby hears the owner again. Fails if its problem stays, because it never reads
 // the lease again.
-func TestL9_AProblemEndsWithItsCause(t *testing.T) {
+func TestAProblemEndsWithItsCause(t *testing.T) {
 	s, j := startNATS(t), &journal{}
 	s.prepare("a", Options{}).run(j.own("a"))
 	j.awaitOwner(t, "a")
@@ -277,7 +277,7 @@ func TestL9_AProblemEndsWithItsCause(t *testing.T) {
 
 // A standby has to take over, and the bucket refuses the change. Fails if a read of the lease
 // ends the problem, or if each attempt is logged.
-func TestL9_AStandbyThatCannotTakeOverSaysSo(t *testing.T) {
+func TestAStandbyThatCannotTakeOverSaysSo(t *testing.T) {
 	s, j := startNATS(t), &journal{}
 	a := s.prepare("a", Options{}).run(j.own("a"))
 	j.awaitOwner(t, "a")
@@ -303,7 +303,7 @@ func TestL9_AStandbyThatCannotTakeOverSaysSo(t *testing.T) {
 
 // In four groups of three processes one stands still for 600 ms, three times. Fails if the
 // owner changes more often than processes stand still.
-func TestL4_ProcessesDoNotFight(t *testing.T) {
+func TestProcessesDoNotFight(t *testing.T) {
 	s := startNATS(t)
 	const groups, stalls = 4, 3
 	for group := range groups {
@@ -337,19 +337,19 @@ func TestL4_ProcessesDoNotFight(t *testing.T) {
 	}
 }
 
-func TestL8_Members(t *testing.T) {
+func TestMembers(t *testing.T) {
 	s, j := startNATS(t), &journal{}
 	opts := Options{Describe: func() wire.Member {
 		return wire.Member{ID: "no", Version: "v1", HTTP: "http://x", Problem: "it is late", Applied: 7}
 	}}
 	const gone = 10 * time.Second
-	a := s.prepare("a", opts, patient, refreshOften, func(s *seams) { s.timing.roster.Gone = gone })
+	a := s.prepare("a", opts, patient, refreshOften, func(s *seams) { s.timing.gone = gone })
 	a.run(j.own("a"))
 	j.awaitOwner(t, "a")
 	b := s.prepare("b", opts, patient, refreshOften).run(j.own("b"))
 	until(t, "b has joined", func() bool { return len(a.Members()) == 2 })
 	for _, ghost := range []string{"ghost", "lively"} {
-		if _, err := a.bucket.Put(t.Context(), wire.Member{ID: ghost, Name: ghost}); err != nil {
+		if err := a.bucket.Put(t.Context(), wire.Member{ID: ghost, Name: ghost}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -362,7 +362,8 @@ func TestL8_Members(t *testing.T) {
 	}
 	until(t, "all are listed", func() bool { return len(byID()) == 4 && len(byID()["a"].Owns) == 1 })
 	got := byID()["a"]
-	if got.Name != "name of a" || got.Version != "v1" || got.HTTP != "http://x" || got.Problem != "it is late" || got.Applied != 7 || got.Started == 0 || got.Seen < got.Started {
+	if got.Name != "name of a" || got.Version != "v1" || got.HTTP != "http://x" || got.Problem != "it is late" ||
+		got.Applied != 7 || got.Started == 0 || got.Seen < got.Started {
 		t.Errorf("%+v", got)
 	}
 	if owns := byID()["b"].Owns; owns != nil {
@@ -372,7 +373,7 @@ func TestL8_Members(t *testing.T) {
 	until(t, "the entry of a process that is gone is deleted", func() bool {
 		if time.Since(refreshed) > gone/20 {
 			refreshed = time.Now()
-			if _, err := a.bucket.Put(t.Context(), wire.Member{ID: "lively", Name: "lively"}); err != nil {
+			if err := a.bucket.Put(t.Context(), wire.Member{ID: "lively", Name: "lively"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -400,14 +401,14 @@ func TestL8_Members(t *testing.T) {
 }
 
 // Fails if Remove removes an entry that was refreshed since it was listed.
-func TestL8_AnEntryThatWasRefreshedIsNotDeleted(t *testing.T) {
+func TestAnEntryThatWasRefreshedIsNotDeleted(t *testing.T) {
 	s := startNATS(t)
 	p := s.prepare("a", Options{})
 	if err := p.Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if _, err := p.bucket.Put(t.Context(), wire.Member{ID: "b"}); err != nil {
+		if err := p.bucket.Put(t.Context(), wire.Member{ID: "b"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -429,7 +430,7 @@ func TestL8_AnEntryThatWasRefreshedIsNotDeleted(t *testing.T) {
 }
 
 // A bucket that refuses all messages stands for a full disk.
-func TestL8_ARefreshThatIsNotStoredShows(t *testing.T) {
+func TestARefreshThatIsNotStoredShows(t *testing.T) {
 	s, j := startNATS(t), &journal{}
 	answersSoon := func(s *seams) { s.timing.verify = time.Second }
 	a := s.prepare("a", Options{}, refreshOften, answersSoon).run(j.own("a"))
@@ -438,7 +439,8 @@ func TestL8_ARefreshThatIsNotStoredShows(t *testing.T) {
 	s.limitMessages(10)
 	until(t, "the problem shows", func() bool {
 		err := a.Problem()
-		return err != nil && strings.Contains(err.Error(), "bucket LAPSE_MEMBERS: ") && strings.Contains(err.Error(), "exceeds maximum allowed")
+		return err != nil && strings.Contains(err.Error(), "bucket LAPSE_MEMBERS: ") &&
+			strings.Contains(err.Error(), "exceeds maximum allowed")
 	})
 	if err := held.Fenced(t.Context()); err == nil || errors.Is(err, ErrLost) {
 		t.Errorf("Fenced: %v", err)
@@ -468,7 +470,8 @@ func TestBeatsThatAreNoneAreIgnored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, body := range []string{"", "{}", "null", "[", `{"owner":7}`, `{"owner":"z","seq":-1}`, `{"owner":"z","revision":99}`, `{"owner":"z","released":true}`, string(own)} {
+	for _, body := range []string{"", "{}", "null", "[", `{"owner":7}`, `{"owner":"z","seq":-1}`,
+		`{"owner":"z","revision":99}`, `{"owner":"z","released":true}`, string(own)} {
 		if err := nc.Publish("lapse.beat.0", []byte(body)); err != nil {
 			t.Fatal(err)
 		}

@@ -57,12 +57,14 @@ type Member struct {
 	running atomic.Bool
 	leaving atomic.Bool
 
-	crossing atomic.Pointer[crossing]
+	crossing   atomic.Pointer[crossing]
+	unfitSince time.Time // zero if this process can work; the roster has it
 }
 
 // New validates the options. It calls no server.
 func New(nc *nats.Conn, opts Options) (*Member, error) { return newMember(nc, opts, noSeams()) }
 
+// newMember is New for tests.
 func newMember(nc *nats.Conn, opts Options, seams seams) (*Member, error) {
 	opts, err := opts.checked()
 	if err != nil {
@@ -75,10 +77,7 @@ func newMember(nc *nats.Conn, opts Options, seams seams) (*Member, error) {
 	m := &Member{seams: seams, opts: opts, nc: nc, log: opts.Logger, started: wire.Time(time.Now().UnixMilli())}
 	m.link = newLink(nc, func() { m.each(func(s *shard) { s.pulse.Doubt() }) })
 	m.bucket = newBucket(js, m.link, m.timing.call, opts.Prefix, opts.Replicas)
-	m.roster = newRoster(m.bucket, m.link, rosterOptions{
-		Terms: m.timing.roster, ID: opts.ID, Logger: m.log, Entry: m.describe,
-		NoBucket: func() { m.each((*shard).suspect) }, // an owner that verifies creates it again
-	})
+	m.roster = &roster{m: m, asked: make(chan struct{}, 1)}
 	for i := range opts.Shards {
 		m.shards = append(m.shards, newShard(m, i))
 	}
@@ -163,7 +162,6 @@ func (m *Member) Run(ctx context.Context, work work) error {
 	listing, stopListing := context.WithCancel(context.WithoutCancel(ctx))
 	var lists, shards sync.WaitGroup
 	lists.Go(func() { m.roster.Run(listing) })
-	lists.Go(func() { (&sharing{Member: m}).run(listing) })
 
 	working, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -183,18 +181,19 @@ func (m *Member) Run(ctx context.Context, work work) error {
 }
 
 // leave waits until this process is to leave, and tells the others before a lease is released.
-// Else an owner could hand a shard over to it.
+// Else an owner could release a shard for it.
 func (m *Member) leave(told, working context.Context) {
 	select {
 	case <-told.Done():
 		ctx, cancel := context.WithTimeout(working, m.timing.flush)
 		defer cancel()
 		m.leaving.Store(true)
-		m.roster.Tell(ctx)
+		_, _ = m.roster.store(ctx)
 	case <-working.Done():
 	}
 }
 
+// each calls f for each shard.
 func (m *Member) each(f func(*shard)) {
 	for _, s := range m.shards {
 		f(s)
@@ -229,7 +228,7 @@ func (m *Member) Members() []wire.Member { return m.roster.Members() }
 func (m *Member) Tell() { m.roster.Soon() }
 
 // Store is Tell, but returns when JetStream has stored the entry, or could not.
-func (m *Member) Store(ctx context.Context) { m.roster.Tell(ctx) }
+func (m *Member) Store(ctx context.Context) { _, _ = m.roster.store(ctx) }
 
 // Stored tells when JetStream last stored the entry of the member, and why it did not
 // store the latest one. A recent time shows that JetStream stores messages.

@@ -17,7 +17,7 @@ import (
 )
 
 // Fails if Change does not name the revision.
-func TestL1_OfFiveThatStartAtOnceOneOwns(t *testing.T) {
+func TestOfFiveThatStartAtOnceOneOwns(t *testing.T) {
 	s := startNATS(t)
 	for round := range 4 {
 		j := &journal{}
@@ -61,7 +61,7 @@ func TestL1_OfFiveThatStartAtOnceOneOwns(t *testing.T) {
 	}
 }
 
-func TestL1_TheOwnerIsLoggedOnceByAStandby(t *testing.T) {
+func TestTheOwnerIsLoggedOnceByAStandby(t *testing.T) {
 	s, j := startNATS(t), &journal{}
 	a := s.prepare("a", Options{}).run(j.own("a"))
 	j.awaitOwner(t, "a")
@@ -82,7 +82,7 @@ func TestL1_TheOwnerIsLoggedOnceByAStandby(t *testing.T) {
 
 // Fails if an owner that is told to stop does not wait for its work, or does not release the
 // lease. A standby would then name its silence as the reason.
-func TestL5_ACleanLeaveHandsOverAtOnce(t *testing.T) {
+func TestACleanLeaveHandsOverAtOnce(t *testing.T) {
 	s, j := startNATS(t), &journal{}
 	var all []*process
 	join := func(i int) *process {
@@ -120,11 +120,12 @@ func TestL5_ACleanLeaveHandsOverAtOnce(t *testing.T) {
 		all = append(rest, join(i+3))
 	}
 	slices.Sort(took)
-	t.Logf("from the end of the former owner's work to the begin of the next one's: p50 %v, max %v of %d", took[len(took)/2], took[len(took)-1], len(took))
+	t.Logf("from the end of the former owner's work to the begin of the next one's: p50 %v, max %v of %d",
+		took[len(took)/2], took[len(took)-1], len(took))
 }
 
 // Fails if the beat of a release does not come, or has another revision than the bucket.
-func TestL5_AReleaseIsPublishedWithItsRevision(t *testing.T) {
+func TestAReleaseIsPublishedWithItsRevision(t *testing.T) {
 	s, j := startNATS(t), &journal{}
 	a := s.prepare("a", Options{}).run(j.own("a"))
 	j.awaitOwner(t, "a")
@@ -152,7 +153,7 @@ func TestL5_AReleaseIsPublishedWithItsRevision(t *testing.T) {
 }
 
 // Fails if a standby does not notice silence.
-func TestL4_ACrashIsNoticedBySilence(t *testing.T) {
+func TestACrashIsNoticedBySilence(t *testing.T) {
 	s := startNATS(t)
 	for round := range 5 {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
@@ -185,7 +186,7 @@ func TestL4_ACrashIsNoticedBySilence(t *testing.T) {
 
 // A standby that hears nothing suspects the owner wrongly. Fails if the owner hears the beats
 // of another and does not verify, or if it takes the lease back.
-func TestL4_AWronglySuspectedOwnerBecomesAStandby(t *testing.T) {
+func TestAWronglySuspectedOwnerBecomesAStandby(t *testing.T) {
 	s, j := startNATS(t), &journal{}
 	neverDoubts := func(s *seams) { s.timing.doubt = 10 * limit } // the beats of the other alone make it verify
 	a := s.prepare("a", Options{}, neverDoubts, patient).run(j.own("a"))
@@ -217,7 +218,7 @@ func TestL4_AWronglySuspectedOwnerBecomesAStandby(t *testing.T) {
 
 // An owner that cannot beat for a while renews its lease. Fails if a standby does not take a
 // renewal for a sign of life.
-func TestL4_AnOwnerThatOnlyCannotBeatKeepsItsLease(t *testing.T) {
+func TestAnOwnerThatOnlyCannotBeatKeepsItsLease(t *testing.T) {
 	s, j := startNATS(t), &journal{}
 	mute := newGate(t)
 	a := s.prepare("a", Options{}, func(s *seams) { s.mute = mute.isShut }).run(j.own("a"))
@@ -227,7 +228,8 @@ func TestL4_AnOwnerThatOnlyCannotBeatKeepsItsLease(t *testing.T) {
 	mute.close()
 	revisions := map[uint64]bool{}
 	// Each takes 400 ms, so that b would suspect a.
-	until(t, "the lease was renewed eight times", func() bool { revisions[a.entry().Revision] = true; return len(revisions) > 8 })
+	until(t, "the lease was renewed eight times",
+		func() bool { revisions[a.entry().Revision] = true; return len(revisions) > 8 })
 	if err := held.OK(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -240,7 +242,7 @@ func TestL4_AnOwnerThatOnlyCannotBeatKeepsItsLease(t *testing.T) {
 }
 
 // An owner stood still and lost the lease meanwhile. Fails if OK does not read the clocks.
-func TestL3_AnOwnerThatStoodStillVerifiesFirst(t *testing.T) {
+func TestAnOwnerThatStoodStillVerifiesFirst(t *testing.T) {
 	s, j := startNATS(t), &journal{}
 	frozen := newGate(t)
 	answersSoon := func(s *seams) { s.timing.verify = 2 * time.Second }
@@ -266,7 +268,7 @@ func TestL3_AnOwnerThatStoodStillVerifiesFirst(t *testing.T) {
 }
 
 // Only the wall clock shows that a machine was suspended. Fails if OK ignores it.
-func TestL3_AJumpOfTheWallClockIsVerified(t *testing.T) {
+func TestAJumpOfTheWallClockIsVerified(t *testing.T) {
 	s, j := startNATS(t), &journal{}
 	frozen := newGate(t)
 	var ahead atomic.Int64
@@ -296,7 +298,7 @@ func TestL3_AJumpOfTheWallClockIsVerified(t *testing.T) {
 	a.leave()
 }
 
-func TestL2_FencedVerifiesAtTheBucket(t *testing.T) {
+func TestFencedVerifiesAtTheBucket(t *testing.T) {
 	s, j := startNATS(t), &journal{}
 	a := s.prepare("a", Options{}).run(j.own("a"))
 	held := j.awaitOwner(t, "a").held
@@ -318,7 +320,7 @@ func TestL2_FencedVerifiesAtTheBucket(t *testing.T) {
 
 // JetStream stored a renewal and its answer was lost, so the lease is at a later revision.
 // Fails if the owner takes that for a loss.
-func TestL2_ARenewalThatNobodyAcknowledgedIsFound(t *testing.T) {
+func TestARenewalThatNobodyAcknowledgedIsFound(t *testing.T) {
 	s, j := startNATS(t), &journal{}
 	a := s.prepare("a", Options{}).run(j.own("a"))
 	held := j.awaitOwner(t, "a").held
@@ -335,7 +337,7 @@ func TestL2_ARenewalThatNobodyAcknowledgedIsFound(t *testing.T) {
 }
 
 // A process was killed and left its lease behind.
-func TestL6_TheLeaseOfADeadOwner(t *testing.T) {
+func TestTheLeaseOfADeadOwner(t *testing.T) {
 	for _, impatient := range []bool{true, false} {
 		t.Run(fmt.Sprintf("impatient=%t", impatient), func(t *testing.T) {
 			s, j := startNATS(t), &journal{}
@@ -426,7 +428,8 @@ func TestRunningAndStopping(t *testing.T) {
 }
 
 func TestOptionsAreChecked(t *testing.T) {
-	for _, opts := range []Options{{Prefix: "a.b"}, {Shards: -1}, {Shards: 1025}, {Replicas: 6}, {Replicas: -1}, {ID: "a.b"}} {
+	for _, opts := range []Options{{Prefix: "a.b"}, {Shards: -1}, {Shards: 1025}, {Replicas: 6}, {Replicas: -1},
+		{ID: "a.b"}} {
 		if _, err := New(nil, opts); err == nil {
 			t.Errorf("%+v is allowed", opts)
 		}

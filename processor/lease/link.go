@@ -11,9 +11,9 @@ import (
 )
 
 var (
-	// ErrDown means that there is no connection at this moment.
+	// errDown means that there is no connection at this moment.
 	errDown = errors.New("there is no connection to NATS")
-	// ErrClosed means that this process has closed the connection.
+	// errClosed means that this process has closed the connection.
 	errClosed = errors.New("the connection to NATS was closed")
 )
 
@@ -33,7 +33,7 @@ type link struct {
 	lose    context.CancelFunc
 }
 
-// newLink makes a Link, which follows the connection from [Link.Start] on. It calls onLoss
+// newLink makes a link, which follows the connection from Start on. It calls onLoss
 // each time that the connection is lost.
 func newLink(nc *nats.Conn, onLoss func()) *link {
 	l := &link{nc: nc, onLoss: onLoss, closed: make(chan struct{}), changed: make(chan struct{}), up: nc.IsConnected()}
@@ -54,6 +54,7 @@ func (l *link) Start() (stop func()) {
 	return func() { l.nc.RemoveStatusListener(changes); following.Wait() }
 }
 
+// follow notes a change of the connection.
 func (l *link) follow(status nats.Status) {
 	if status != nats.CONNECTED {
 		l.mu.Lock()
@@ -102,7 +103,7 @@ func (l *link) Changed() <-chan struct{} {
 // Closed returns a channel that is closed once the connection is closed for good.
 func (l *link) Closed() <-chan struct{} { return l.closed }
 
-// Call makes a request. It fails with [ErrDown] if the connection is down or is lost
+// Call makes a request. It fails with errDown if the connection is down or is lost
 // before the answer has come, and otherwise after limit.
 func (l *link) Call(ctx context.Context, limit time.Duration, request func(context.Context) error) error {
 	l.mu.Lock()

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // instant is a moment by two clocks. The monotonic clock stands still while a machine is
@@ -45,7 +47,7 @@ type pulse struct {
 	seq    uint64             // of the last beat
 }
 
-// newPulse makes a Pulse that is in doubt. A proof holds for limit.
+// newPulse makes a pulse that is in doubt. A proof holds for limit.
 func newPulse(now func() instant, limit time.Duration) *pulse {
 	return &pulse{now: now, limit: limit, sent: map[uint64]instant{}}
 }
@@ -63,6 +65,7 @@ func (p *pulse) Doubt() {
 	p.doubt()
 }
 
+// doubt is Doubt, with the lock held.
 func (p *pulse) doubt() {
 	p.doubts++
 	p.proof.Store(nil)
@@ -117,5 +120,74 @@ func (p *pulse) Renewed(r renewal) {
 	defer p.mu.Unlock()
 	if r.doubts == p.doubts {
 		p.proof.Store(&r.Began)
+	}
+}
+
+// heart beats for an owner and hears beats. It is apart from the owner's loop, because
+// that loop may wait for an answer of JetStream.
+type heart struct {
+	*shard
+	held     *Held
+	revision atomic.Uint64 // of the lease
+	foreign  chan struct{} // holds a notice that another process beats as owner
+}
+
+// start beats until stop is called. stop waits until the last beat is sent, but only for a
+// limited time, as a connection that accepts nothing may block it.
+func (h *heart) start() (stop func()) {
+	stopped, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		h.run(stopped)
+	}()
+	return func() {
+		close(stopped)
+		limit := time.NewTimer(h.timing.flush)
+		defer limit.Stop()
+		select {
+		case <-ended:
+		case <-limit.C:
+		}
+	}
+}
+
+// run beats and hears beats until stopped is closed.
+func (h *heart) run(stopped <-chan struct{}) {
+	tick := time.NewTicker(h.timing.beat)
+	defer tick.Stop()
+	h.beat()
+	for {
+		select {
+		case <-stopped:
+			return
+		case <-tick.C:
+			h.beat()
+		case m := <-h.beats:
+			h.seams.heart()
+			if b, ok := h.parse(m); ok {
+				h.hear(b)
+			}
+		}
+	}
+}
+
+// beat publishes a beat, unless the lease is lost or there is no connection.
+func (h *heart) beat() {
+	h.seams.heart()
+	if h.held.lost.Load() || !h.link.Up() || h.mute() {
+		return
+	}
+	h.publish(wire.Beat{Owner: h.opts.ID, Revision: h.revision.Load(), Seq: h.pulse.Beat()})
+}
+
+// hear hears a beat of this owner, or of another process that believes to be the owner.
+func (h *heart) hear(b wire.Beat) {
+	if b.Owner == h.opts.ID {
+		h.pulse.Heard(b.Seq)
+		return
+	}
+	select {
+	case h.foreign <- struct{}{}:
+	default:
 	}
 }

@@ -18,7 +18,7 @@ func newTestPulse() (*at, *pulse) {
 }
 
 // Fails if within ignores one of the clocks, or compares by <=.
-func TestL3_AProofHoldsForItsLimitByBothClocks(t *testing.T) {
+func TestAProofHoldsForItsLimitByBothClocks(t *testing.T) {
 	for name, tt := range map[string]struct {
 		mono, wall time.Duration
 		good       bool
@@ -44,7 +44,7 @@ func TestL3_AProofHoldsForItsLimitByBothClocks(t *testing.T) {
 }
 
 // Fails if a beat counts from when it is heard.
-func TestL3_ABeatProvesTheInstantAtWhichItWasSent(t *testing.T) {
+func TestABeatProvesTheInstantAtWhichItWasSent(t *testing.T) {
 	c, p := newTestPulse()
 	c.pass(300 * ms)
 	first := p.Beat()
@@ -65,7 +65,7 @@ func TestL3_ABeatProvesTheInstantAtWhichItWasSent(t *testing.T) {
 }
 
 // Fails if Heard does not compare a beat with the proof before it.
-func TestL3_AGapIsRememberedUntilARenewal(t *testing.T) {
+func TestAGapIsRememberedUntilARenewal(t *testing.T) {
 	c, p := newTestPulse()
 	c.pass(time.Minute)
 	beat := p.Beat() // the first after the process went on
@@ -86,7 +86,7 @@ func TestL3_AGapIsRememberedUntilARenewal(t *testing.T) {
 }
 
 // Fails if Renewed does not compare the doubts.
-func TestL3_ARenewalDoesNotEndADoubtThatCameAfterItBegan(t *testing.T) {
+func TestARenewalDoesNotEndADoubtThatCameAfterItBegan(t *testing.T) {
 	_, p := newTestPulse()
 	r := p.Renew()
 	p.Doubt() // the connection was lost

@@ -56,7 +56,8 @@ type natsServer struct {
 func startNATS(t *testing.T) *natsServer {
 	t.Helper()
 	t.Parallel()
-	s := &natsServer{t: t, opts: server.Options{Host: "127.0.0.1", Port: freeport.Take(t), JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true}}
+	s := &natsServer{t: t, opts: server.Options{Host: "127.0.0.1", Port: freeport.Take(t), JetStream: true,
+		StoreDir: t.TempDir(), NoLog: true, NoSigs: true}}
 	s.start()
 	t.Cleanup(s.stop)
 	return s
@@ -90,8 +91,10 @@ func (s *natsServer) url() string { return fmt.Sprintf("nats://127.0.0.1:%d", s.
 func (s *natsServer) connect() *nats.Conn {
 	s.t.Helper()
 	closed := make(chan struct{})
-	nc, err := nats.Connect(s.url(), natstest.Patient, nats.MaxReconnects(-1), nats.ReconnectWait(50*ms), nats.ReconnectJitter(0, 0), nats.ReconnectBufSize(-1),
-		nats.ClosedHandler(func(*nats.Conn) { close(closed) }), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	nc, err := nats.Connect(s.url(), natstest.Patient, nats.MaxReconnects(-1), nats.ReconnectWait(50*ms),
+		nats.ReconnectJitter(0, 0), nats.ReconnectBufSize(-1),
+		nats.ClosedHandler(func(*nats.Conn) { close(closed) }),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -227,18 +230,18 @@ func asksAgain(s *seams) { s.timing.call = defaultTiming.call }
 
 // slowToSuspect is for tests in which a standby has to suspect an owner that is silent, but
 // not because of noise on the machine.
-func slowToSuspect(s *seams) { s.timing.watch.silence = 2 * time.Second }
+func slowToSuspect(s *seams) { s.timing.silence = 2 * time.Second }
 
 // patient is for tests that are not about silence. Noise on the machine does not make a
 // standby suspect the owner.
-func patient(s *seams) { s.timing.watch.silence = limit }
+func patient(s *seams) { s.timing.silence = limit }
 
 // neverStalls is for tests in which a standby cannot take over. A slow answer, or noise on the
 // machine, does not make it believe that it stood still.
 func neverStalls(s *seams) { s.timing.stall = limit }
 
 // refreshOften makes a process refresh its entry often.
-func refreshOften(s *seams) { s.timing.roster.Refresh = 50 * ms }
+func refreshOften(s *seams) { s.timing.refresh = 50 * ms }
 
 func (p *process) run(work work) *process {
 	ctx, cancel := context.WithCancel(context.Background())

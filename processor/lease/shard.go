@@ -22,7 +22,7 @@ const (
 	Starting role = "starting"
 	Standby  role = "standby"
 	Owner    role = "owner"
-	ended    role = "ended"
+	ended    role = "ended" // the member has ended
 )
 
 // Status is the state of a shard, as this process sees it.
@@ -45,17 +45,16 @@ type shard struct {
 	pulse     *pulse
 	beats     chan *nats.Msg
 	suspected chan struct{} // holds a request to verify
-	handTo    chan string   // holds the member to which the owner is to hand the shard over
+	releases  chan bool     // holds an order to release the shard; true: before the work has ended
 
-	mu      sync.Mutex
-	status  Status
-	warned  bool          // the problem was logged
-	takenAt time.Duration // when this process took the shard last
-	given   bool          // it was handed over then
-	owner   string        // as this process knows it from leases and beats; empty if there is none
-	changed time.Duration // when the owner changed last
+	mu     sync.Mutex
+	status Status
+	warned bool   // the problem was logged
+	owner  string // as this process knows it from leases and beats; empty if there is none
+	known  uint64 // the revision of the lease, as this process knows it
 }
 
+// newShard makes what m does about a shard.
 func newShard(m *Member, id int) *shard {
 	const room = 256 // beats; the owner soon repeats a beat for which there is no room
 	return &shard{
@@ -65,7 +64,7 @@ func newShard(m *Member, id int) *shard {
 		pulse:     newPulse(m.clock, m.timing.doubt),
 		beats:     make(chan *nats.Msg, room),
 		suspected: make(chan struct{}, 1),
-		handTo:    make(chan string, 1),
+		releases:  make(chan bool, 1),
 		status:    Status{Shard: id, Role: Starting},
 	}
 }
@@ -85,7 +84,7 @@ func (s *shard) run(ctx context.Context, work work) error {
 			return err
 		}
 		if ctx.Err() != nil {
-			s.release(context.WithoutCancel(ctx), t.revision, "")
+			s.release(context.WithoutCancel(ctx), t.revision)
 			return nil
 		}
 		if again, err := s.own(ctx, t, work); !again {
@@ -120,8 +119,9 @@ type crossing struct {
 	at     time.Duration
 }
 
-// Crossing is the JetStream domain of a region whose beats have arrived here in the last seconds; "" if there is none. A
-// leaf node is to keep them out, and what it lets through beside them: fences and events.
+// Crossing is the JetStream domain of a region whose beats have arrived here in the last seconds;
+// "" if there is none. A leaf node is to keep them out, and what it lets through beside them:
+// fences and events.
 func (m *Member) Crossing() (region string) {
 	if c := m.crossing.Load(); c != nil && m.now()-c.at < 5*time.Second {
 		region = c.region
@@ -129,11 +129,7 @@ func (m *Member) Crossing() (region string) {
 	return region
 }
 
-// newLease is a lease of this process, as it is put into the bucket.
-func (s *shard) newLease() wire.Lease {
-	return wire.Lease{Owner: s.opts.ID, Name: s.opts.Name, Since: wire.Time(time.Now().UnixMilli())}
-}
-
+// read reads the lease.
 func (s *shard) read(ctx context.Context) (entry, error) {
 	if err := s.readFail(); err != nil {
 		return entry{}, err
@@ -145,7 +141,8 @@ func (s *shard) read(ctx context.Context) (entry, error) {
 func (s *shard) recreate(ctx context.Context) error {
 	created, err := s.bucket.Recreate(ctx)
 	if created {
-		s.log.Warn("created the bucket of members again, because it was deleted", slog.String("bucket", s.bucket.Name()))
+		s.log.Warn("created the bucket of members again, because it was deleted",
+			slog.String("bucket", s.bucket.Name()))
 	}
 	return err
 }
@@ -167,12 +164,14 @@ func (s *shard) Status() Status {
 	return status
 }
 
+// update changes the status.
 func (s *shard) update(change func(*Status)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change(&s.status)
 }
 
+// ended notes that the member has ended.
 func (s *shard) ended() {
 	s.update(func(status *Status) { status.Role, status.Problem = ended, nil })
 }

@@ -17,13 +17,12 @@ type term struct {
 	revision uint64
 	taking   renewal // the change that took it
 	reason   string
-	given    bool // the former owner named this process as its successor
 }
 
 // standBy waits until the lease is free or its owner is silent, and takes it. When ctx is
 // done, it returns no term, unless it has just taken the lease.
 func (s *shard) standBy(ctx context.Context, first bool) (term, error) {
-	w := &watch{me: s.opts.ID, terms: s.timing.watch, atOnce: first && s.opts.Impatient}
+	w := &watch{me: s.opts.ID, timing: s.timing, atOnce: first && s.opts.Impatient}
 	if !first {
 		w.former = s.opts.ID
 	}
@@ -50,7 +49,7 @@ func (s *shard) standBy(ctx context.Context, first bool) (term, error) {
 		s.loop()
 		now := s.now()
 		if stood := now - last; stood > s.timing.stall {
-			w.restart(w.since+stood, now, w.terms.listen) // that time is no silence
+			w.restart(w.since+stood, now, w.timing.listen) // that time is no silence
 		}
 		last = now
 		s.drain(w)
@@ -62,7 +61,7 @@ func (s *shard) standBy(ctx context.Context, first bool) (term, error) {
 		}
 		if !up {
 			up, w.reread = true, true
-			w.restart(now, now, w.terms.silence+s.timing.lost)
+			w.restart(now, now, w.timing.silence+s.timing.lost)
 		}
 		if (!w.known || w.reread) && now >= readAt {
 			readAt = now + s.timing.gap
@@ -71,11 +70,7 @@ func (s *shard) standBy(ctx context.Context, first bool) (term, error) {
 			}
 			now = s.now()
 		}
-		s.owned(w.owner())
-		if w.doubted != "" {
-			s.roster.Doubt(w.doubted)
-			w.doubted = ""
-		}
+		s.owned(w.owner(), w.lease.Revision)
 		at, known := s.takeAt(w)
 		at = max(at, takeAt)
 		pause := s.timing.poll
@@ -93,6 +88,7 @@ func (s *shard) standBy(ctx context.Context, first bool) (term, error) {
 	}
 }
 
+// hear tells the watch of a beat.
 func (s *shard) hear(w *watch, m *nats.Msg) {
 	if b, ok := s.parse(m); ok {
 		w.heard(b, s.now())
@@ -127,7 +123,7 @@ func (s *shard) learn(ctx context.Context, w *watch, first bool) error {
 	unknown := !w.known
 	s.adopt(w, e)
 	if unknown && first {
-		w.atOnce = w.atOnce || w.free && w.successor == ""
+		w.atOnce = w.atOnce || w.free
 		w.limit += s.timing.start
 	}
 	s.well(w)
@@ -154,7 +150,8 @@ func (s *shard) adopt(w *watch, e entry) {
 		status.Role, status.Lease = Standby, e.Lease
 	})
 	if another && !w.free {
-		s.log.Info("standing by: another process owns the shard", slog.String("owner", e.Name), slog.String("id", e.Owner), slog.String("since", e.Since.String()))
+		s.log.Info("standing by: another process owns the shard",
+			slog.String("owner", e.Name), slog.String("id", e.Owner), slog.String("since", e.Since.String()))
 	}
 }
 
@@ -164,13 +161,11 @@ func (s *shard) attempt(ctx context.Context, w *watch) (t term) {
 	if !w.free && !w.atOnce && !s.confirm(ctx, w) {
 		return term{}
 	}
-	t = term{lease: s.newLease(), taking: s.pulse.Renew(), reason: w.reason(s.now()), given: w.free && w.successor == s.opts.ID}
+	lease := wire.Lease{Owner: s.opts.ID, Name: s.opts.Name, Since: wire.Time(time.Now().UnixMilli())}
+	t = term{lease: lease, taking: s.pulse.Renew(), reason: w.reason(s.now())}
 	revision, err := s.bucket.Change(context.WithoutCancel(ctx), s.id, t.lease, w.lease.Revision)
 	if err == nil {
 		s.problem(nil)
-		if failed := w.failing(); failed != s.opts.ID {
-			s.roster.Doubt(failed)
-		}
 		t.revision = revision
 		return t
 	}

@@ -8,49 +8,56 @@ import (
 
 // timing is how long everything takes.
 type timing struct {
-	beat   time.Duration // between two beats of an owner
-	doubt  time.Duration // without its own beats, after which an owner has to verify
-	watch  terms         // of a standby
-	start  time.Duration // that a process listens longer when it starts
-	lost   time.Duration // that a standby listens longer after it lost its connection
-	stall  time.Duration // a standby that stood still for so long does not count the time as silence
-	poll   time.Duration // between two checks of the clocks, at most
-	retry  time.Duration // after an error
-	gap    time.Duration // between two reads, or verifications, because of unexpected beats
-	call   time.Duration // for an answer of JetStream
-	verify time.Duration // for which OK and Fenced wait
-	flush  time.Duration // until the server has what was published
-	slow   time.Duration // after which work that does not end is logged
-	share  shareTerms
-	roster Terms
+	beat      time.Duration // between two beats of an owner
+	doubt     time.Duration // without its own beats, after which an owner has to verify
+	silence   time.Duration // of the owner, after which a standby suspects it
+	listen    time.Duration // for which a standby that stood still listens at least
+	delay     time.Duration // between one rank and the next, if the owner is suspected
+	freeDelay time.Duration // between one rank and the next, if the lease is free
+	freeMost  time.Duration // for all ranks together, if the lease is free
+	standBack time.Duration // that a standby waits longer, if another one is to take the shard
+	start     time.Duration // that a process listens longer when it starts
+	lost      time.Duration // that a standby listens longer after it lost its connection
+	stall     time.Duration // a standby that stood still for so long does not count the time as silence
+	poll      time.Duration // between two checks of the clocks, at most
+	retry     time.Duration // after an error
+	gap       time.Duration // between two reads, or verifications, because of unexpected beats
+	call      time.Duration // for an answer of JetStream
+	verify    time.Duration // for which OK and Fenced wait
+	flush     time.Duration // until the server has what was published
+	slow      time.Duration // after which work that does not end is logged
+	refresh   time.Duration // between two refreshes of the entry
+	away      time.Duration // since its last refresh, a member does not count as alive
+	gone      time.Duration // since its last refresh, an owner deletes its entry
+	settle    time.Duration // that a member has to run before an owner releases a shard for it
+	unfit     time.Duration // for which an owner has to be unfit before it releases its shards
 }
 
-// shareTerms are when a process hands a shard over.
-type shareTerms struct {
-	every     time.Duration // between two decisions
-	calm      time.Duration // since the last change of an owner
-	keep      time.Duration // since it took the shard
-	keepGiven time.Duration // the same, if the shard was handed over to it
-	unfit     time.Duration // for which it must have been unfit. By then others have said so too.
-	hangs     time.Duration // after which an owner that is unfit hands over before its work has ended
-}
-
+// defaultTiming is the timing outside of tests. After unfit, the other members have said whether they are unfit too.
 var defaultTiming = timing{
-	beat:   100 * time.Millisecond,
-	doubt:  400 * time.Millisecond,
-	watch:  terms{silence: 500 * time.Millisecond, listen: 200 * time.Millisecond, delay: 25 * time.Millisecond, freeDelay: 5 * time.Millisecond, freeMost: 25 * time.Millisecond, grace: 500 * time.Millisecond, unfit: time.Second},
-	start:  100 * time.Millisecond,
-	lost:   time.Second,
-	stall:  200 * time.Millisecond,
-	poll:   50 * time.Millisecond,
-	retry:  250 * time.Millisecond,
-	gap:    100 * time.Millisecond,
-	call:   2 * time.Second,
-	verify: 2 * time.Second,
-	flush:  time.Second,
-	slow:   10 * time.Second,
-	share:  shareTerms{every: 500 * time.Millisecond, calm: time.Second, keep: 10 * time.Second, keepGiven: time.Minute, unfit: 10 * time.Second, hangs: 2 * time.Second},
-	roster: Terms{Refresh: 2 * time.Second, Away: 8 * time.Second, Gone: 5 * time.Minute, Settle: 10 * time.Second, Well: 3 * time.Second, Doubt: time.Minute},
+	beat:      100 * time.Millisecond,
+	doubt:     400 * time.Millisecond,
+	silence:   500 * time.Millisecond,
+	listen:    200 * time.Millisecond,
+	delay:     25 * time.Millisecond,
+	freeDelay: 5 * time.Millisecond,
+	freeMost:  25 * time.Millisecond,
+	standBack: 500 * time.Millisecond,
+	start:     100 * time.Millisecond,
+	lost:      time.Second,
+	stall:     200 * time.Millisecond,
+	poll:      50 * time.Millisecond,
+	retry:     250 * time.Millisecond,
+	gap:       100 * time.Millisecond,
+	call:      2 * time.Second,
+	verify:    2 * time.Second,
+	flush:     time.Second,
+	slow:      10 * time.Second,
+	refresh:   2 * time.Second,
+	away:      8 * time.Second,
+	gone:      5 * time.Minute,
+	settle:    10 * time.Second,
+	unfit:     10 * time.Second,
 }
 
 // seams are what a test replaces when it makes a member: the times, the clock, and
@@ -63,9 +70,9 @@ type seams struct {
 	mute     func() bool          // true: the beat is not sent
 	deaf     func(wire.Beat) bool // true: the beat is not heard
 	readFail func() error         // an error fails a read of the lease
-	view     func(*view)          // changes what the process knows of the others
 }
 
+// noSeams replaces nothing.
 func noSeams() seams {
 	return seams{
 		timing:   defaultTiming,
@@ -75,6 +82,5 @@ func noSeams() seams {
 		mute:     func() bool { return false },
 		deaf:     func(wire.Beat) bool { return false },
 		readFail: func() error { return nil },
-		view:     func(*view) {},
 	}
 }

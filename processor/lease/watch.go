@@ -7,33 +7,20 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// terms are how long a standby waits.
-type terms struct {
-	silence   time.Duration // of the owner, after which the standby suspects it
-	listen    time.Duration // for which a standby that stood still listens at least
-	delay     time.Duration // between one rank and the next, if the owner is suspected
-	freeDelay time.Duration // between one rank and the next, if the lease is free
-	freeMost  time.Duration // for all ranks together, if the lease is free
-	grace     time.Duration // for the successor that the former owner has named
-	unfit     time.Duration // longer, if the standby cannot work and another one can
-}
-
 // watch is what a standby knows of a lease. It decides when to take it. Time is an input:
 // the monotonic clock.
 type watch struct {
-	me    string
-	terms terms
+	me     string
+	timing timing
 
-	known     bool          // the lease was read
-	lease     entry         // as last read, or as a beat told
-	free      bool          // nobody has the lease
-	former    string        // the owner before this one
-	successor string        // the successor that the former owner has named
-	doubted   string        // a process that has lost the lease, or has left, or did not take it
-	since     time.Duration // when the lease became free, or the last sign of life
-	limit     time.Duration // how long the owner may be silent
-	atOnce    bool          // take the lease whatever the rank
-	reread    bool          // read the lease, since something does not fit what is known
+	known  bool          // the lease was read
+	lease  entry         // as last read, or as a beat told
+	free   bool          // nobody has the lease
+	former string        // the owner before this one
+	since  time.Duration // when the lease became free, or the last sign of life
+	limit  time.Duration // how long the owner may be silent
+	atOnce bool          // take the lease whatever the rank
+	reread bool          // read the lease, since something does not fit what is known
 
 	blocked   bool          // an attempt to take it failed
 	blockedAt time.Duration // the value of since at that attempt
@@ -43,12 +30,9 @@ type watch struct {
 func (w *watch) adopt(e entry, now time.Duration) (another bool) {
 	another = !w.known || e.Owner != w.lease.Owner
 	if another || e.Revision != w.lease.Revision { // a change is a sign of life
-		w.since, w.limit = now, w.terms.silence
+		w.since, w.limit = now, w.timing.silence
 	}
 	if another {
-		if failing := w.failing(); w.known && e.Successor == "" && failing != e.Owner {
-			w.doubted = failing
-		}
 		if w.known {
 			w.former = w.lease.Owner
 		}
@@ -58,7 +42,7 @@ func (w *watch) adopt(e entry, now time.Duration) (another bool) {
 	if another && w.known {
 		w.atOnce = false // the new owner has just taken it
 	}
-	w.known, w.lease, w.successor, w.reread = true, e, e.Successor, false
+	w.known, w.lease, w.reread = true, e, false
 	return another
 }
 
@@ -69,9 +53,9 @@ func (w *watch) heard(b wire.Beat, now time.Duration) {
 	case !w.known || b.Owner != w.lease.Owner:
 		w.reread = true
 	case b.Released:
-		w.adopt(entry{Lease: wire.Lease{Successor: b.Successor}, Revision: b.Revision}, now)
+		w.adopt(entry{Revision: b.Revision}, now)
 	default:
-		w.since, w.limit, w.lease.Revision = now, w.terms.silence, b.Revision
+		w.since, w.limit, w.lease.Revision = now, w.timing.silence, b.Revision
 	}
 }
 
@@ -109,28 +93,16 @@ func (w *watch) loser() string {
 	return w.lease.Owner
 }
 
-// failing is the process that has failed, or left, if another takes the lease now: the owner,
-// or the successor that it has named.
-func (w *watch) failing() string {
-	if w.free {
-		return w.successor
-	}
-	return w.lease.Owner
-}
-
 // takeAt is when the member of a rank takes the lease if it hears nothing until then.
 func (w *watch) takeAt(rank int) (at time.Duration, known bool) {
 	before := time.Duration(rank)
-	free := min(before*w.terms.freeDelay, w.terms.freeMost) // members of lower ranks may have left just now as well
 	switch {
-	case w.atOnce, w.free && w.successor == w.me:
+	case w.atOnce:
 		return w.since, w.known
-	case w.free && w.successor != "":
-		return w.since + w.terms.grace + free, w.known
-	case w.free:
-		return w.since + free, w.known
+	case w.free: // members of lower ranks may have left just now as well
+		return w.since + min(before*w.timing.freeDelay, w.timing.freeMost), w.known
 	default:
-		return w.since + w.limit + before*w.terms.delay, w.known
+		return w.since + w.limit + before*w.timing.delay, w.known
 	}
 }
 
@@ -139,10 +111,6 @@ func (w *watch) reason(now time.Duration) string {
 	switch {
 	case w.free && w.lease.Revision == 0:
 		return "nobody owned it"
-	case w.free && w.successor == w.me:
-		return "its owner handed it over"
-	case w.free && w.successor != "":
-		return "its owner handed it over to another process, which did not take it"
 	case w.free:
 		return "its owner released it"
 	case w.atOnce:

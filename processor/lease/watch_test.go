@@ -12,7 +12,7 @@ import (
 )
 
 func newTestWatch() *watch {
-	return &watch{me: "me", terms: defaultTiming.watch}
+	return &watch{me: "me", timing: defaultTiming}
 }
 
 func owned(owner string, revision uint64) entry {
@@ -26,7 +26,7 @@ func expectTakeAt(t *testing.T, w *watch, rank int, want time.Duration) {
 	}
 }
 
-func TestL4_SilenceIsCountedFromTheLastSignOfLife(t *testing.T) {
+func TestSilenceIsCountedFromTheLastSignOfLife(t *testing.T) {
 	w := newTestWatch()
 	if _, known := w.takeAt(0); known {
 		t.Error("due before the lease was read")
@@ -46,12 +46,12 @@ func TestL4_SilenceIsCountedFromTheLastSignOfLife(t *testing.T) {
 	}
 }
 
-func TestL4_StandingStillIsNoSilence(t *testing.T) {
+func TestStandingStillIsNoSilence(t *testing.T) {
 	w := newTestWatch()
 	w.adopt(owned("a", 7), 0)
-	w.restart(1900*ms, 2000*ms, w.terms.listen) // it stood still from 100 ms on
+	w.restart(1900*ms, 2000*ms, w.timing.listen) // it stood still from 100 ms on
 	expectTakeAt(t, w, 0, 2400*ms)
-	w.restart(1950*ms, 2400*ms, w.terms.listen) // and for the last 50 ms: it listens for some time yet
+	w.restart(1950*ms, 2400*ms, w.timing.listen) // and for the last 50 ms: it listens for some time yet
 	expectTakeAt(t, w, 0, 2600*ms)
 	w.restart(3000*ms, 3000*ms, 1500*ms) // the connection was lost: the owner may be back later
 	expectTakeAt(t, w, 0, 4500*ms)
@@ -61,7 +61,7 @@ func TestL4_StandingStillIsNoSilence(t *testing.T) {
 
 // A busy machine makes a standby stand still for 300 ms again and again. Fails if it never suspects
 // an owner that is dead.
-func TestL4_WhoStandsStillOftenSuspectsInTheEnd(t *testing.T) {
+func TestWhoStandsStillOftenSuspectsInTheEnd(t *testing.T) {
 	w, now := newTestWatch(), time.Duration(0)
 	w.adopt(owned("a", 7), now)
 	for range 3 {
@@ -69,12 +69,12 @@ func TestL4_WhoStandsStillOftenSuspectsInTheEnd(t *testing.T) {
 		if at, _ := w.takeAt(0); at <= now-300*ms {
 			return // before it stood still again
 		}
-		w.restart(w.since+300*ms, now, w.terms.listen)
+		w.restart(w.since+300*ms, now, w.timing.listen)
 	}
 	t.Errorf("after %v it waits on", now)
 }
 
-func TestL5_AReleaseCountsAtOnce(t *testing.T) {
+func TestAReleaseCountsAtOnce(t *testing.T) {
 	w := newTestWatch()
 	w.adopt(owned("a", 7), 0)
 	w.heard(wire.Beat{Owner: "b", Revision: 8, Released: true}, 100*ms)
@@ -110,7 +110,7 @@ func TestABeatOfAnotherMakesTheStandbyReadTheLease(t *testing.T) {
 
 // Fails if a process stays impatient after its first attempt. It would then take the lease
 // from a process that has just taken it.
-func TestL6_ImpatienceIsForTheFirstOwnerThatWasReadAlone(t *testing.T) {
+func TestImpatienceIsForTheFirstOwnerThatWasReadAlone(t *testing.T) {
 	w := newTestWatch()
 	w.atOnce = true
 	w.adopt(owned("dead", 7), 0)
@@ -124,77 +124,6 @@ func TestAChangeThatNobodyAcknowledgedIsFound(t *testing.T) {
 	w.adopt(owned("a", 7), 0)
 	w.adopt(owned("me", 8), 100*ms)
 	expectTakeAt(t, w, 0, 100*ms)
-}
-
-// Fails if another than the successor takes a shard that is handed over at once, or if nobody
-// takes it when the successor does not.
-func TestL11_AHandOverNamesTheSuccessor(t *testing.T) {
-	for name, hand := range map[string]func(w *watch, to string){
-		"by a beat": func(w *watch, to string) {
-			w.heard(wire.Beat{Owner: "a", Revision: 8, Released: true, Successor: to}, 100*ms)
-		},
-		"by the lease": func(w *watch, to string) {
-			w.adopt(entry{Lease: wire.Lease{Successor: to}, Revision: 8}, 100*ms)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newTestWatch()
-			w.adopt(owned("a", 7), 0)
-			hand(w, "me")
-			expectTakeAt(t, w, 7, 100*ms)
-			w = newTestWatch()
-			w.adopt(owned("a", 7), 0)
-			hand(w, "b")
-			expectTakeAt(t, w, 0, 600*ms)
-			expectTakeAt(t, w, 2, 610*ms)
-			if w.failing() != "b" {
-				t.Errorf("failing %q", w.failing())
-			}
-			w.adopt(owned("b", 9), 150*ms)
-			expectTakeAt(t, w, 0, 650*ms)
-			if w.failing() != "b" || w.successor != "" || w.doubted != "" {
-				t.Errorf("%+v", w)
-			}
-		})
-	}
-}
-
-// A standby does not see that the successor takes the lease, and reads it after the successor
-// has left. Fails if it waits for the successor.
-func TestL11_ASuccessorThatHasLeft(t *testing.T) {
-	w := newTestWatch()
-	w.adopt(entry{Lease: wire.Lease{Successor: "b"}, Revision: 8}, 0)
-	w.heard(wire.Beat{Owner: "b", Revision: 10, Released: true}, 100*ms)
-	if !w.reread {
-		t.Fatal("it does not read the lease")
-	}
-	w.adopt(entry{Revision: 10}, 110*ms)
-	expectTakeAt(t, w, 0, 110*ms)
-}
-
-// Fails if shards are handed over to a process that has just died, or left.
-func TestL12_AProcessThatLosesTheLeaseIsDoubted(t *testing.T) {
-	for name, tt := range map[string]struct {
-		lose func(w *watch)
-		want string
-	}{
-		"another took it":    {func(w *watch) { w.adopt(owned("b", 8), 0) }, "a"},
-		"it has left":        {func(w *watch) { w.heard(wire.Beat{Owner: "a", Revision: 8, Released: true}, 0) }, "a"},
-		"it has handed over": {func(w *watch) { w.adopt(entry{Lease: wire.Lease{Successor: "b"}, Revision: 8}, 0) }, ""},
-		"the successor did not take it": {func(w *watch) {
-			w.adopt(entry{Lease: wire.Lease{Successor: "b"}, Revision: 8}, 0)
-			w.adopt(owned("c", 9), 0)
-		}, "b"},
-		"it has renewed it": {func(w *watch) { w.adopt(owned("a", 8), 0) }, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newTestWatch()
-			w.adopt(owned("a", 7), 0)
-			if tt.lose(w); w.doubted != tt.want {
-				t.Errorf("doubted %q", w.doubted)
-			}
-		})
-	}
 }
 
 // Beats of another region do not count, and are told: what keeps them out keeps out fences and events too.

@@ -87,9 +87,6 @@ type Lease struct {
 	Owner  string `json:"owner"`  // Member.ID
 	Name   string `json:"name"`   // Member.Name
 	Since  Time   `json:"since"`
-	// Successor is the Member.ID to which the last owner hands the shard over; empty if it
-	// has left, and while somebody owns the shard.
-	Successor string `json:"successor,omitempty"`
 }
 
 // Beat is what the owner of a shard publishes on [Prefix.Beat], ten times a second.
@@ -101,9 +98,8 @@ type Beat struct {
 	// do not count.
 	Region string `json:"region,omitempty"`
 	// Released means that the owner has given the shard up: since Revision, the lease names
-	// no owner, and the same Successor.
-	Released  bool   `json:"released,omitempty"`
-	Successor string `json:"successor,omitempty"`
+	// no owner.
+	Released bool `json:"released,omitempty"`
 }
 
 // LeaseKey is the key of a shard's [Lease] in [Prefix.MembersBucket].

@@ -114,7 +114,8 @@ func pingError(err error) error {
 	var answer redis.Error
 	switch {
 	case redis.HasErrorPrefix(err, "WRONGPASS"), redis.HasErrorPrefix(err, "NOAUTH"):
-		return fmt.Errorf("the server refuses the user or the password: give others with --redis-user and --redis-password-file: %w", err)
+		return fmt.Errorf("the server refuses the user or the password: give others with --redis-user and "+
+			"--redis-password-file: %w", err)
 	case redis.HasErrorPrefix(err, "NOPERM"):
 		return fmt.Errorf("the user may not run a command that lapse needs: allow it in the ACL of Redis: %w", err)
 	case errors.As(err, &answer):
@@ -133,9 +134,11 @@ func (t target) askSentinels(ctx context.Context) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, redis.Nil):
-		return fmt.Errorf("the Sentinels do not know a master of the name %s: use the name in their line \"sentinel monitor\"", t.sentinel.MasterName)
+		return fmt.Errorf("the Sentinels do not know a master of the name %s: use the name in their line \"sentinel "+
+			"monitor\"", t.sentinel.MasterName)
 	case redis.HasErrorPrefix(err, "NOAUTH"), redis.HasErrorPrefix(err, "WRONGPASS"), redis.HasErrorPrefix(err, "NOPERM"):
-		return fmt.Errorf("%w: it refuses the user or the password: give others with --redis-sentinel-user and --redis-sentinel-password-file", err)
+		return fmt.Errorf("%w: it refuses the user or the password: give others with --redis-sentinel-user and "+
+			"--redis-sentinel-password-file", err)
 	}
 	return fmt.Errorf("no Sentinel answers: start one, or use other addresses: %w", err)
 }
@@ -177,7 +180,8 @@ func (t target) login(redisURL string, login credentials.Redis) error {
 			o.Dialer = login.Dialer(o.TLSConfig, cmp.Or(o.DialTimeout, dialTimeout))
 		}
 		if secret != "" && o.SentinelPassword != "" {
-			return errors.New("--redis-sentinel-password-file: the URL has sentinel_password: give the password in one of the two places")
+			return errors.New("--redis-sentinel-password-file: the URL has sentinel_password: give the password in one of " +
+				"the two places")
 		}
 		if secret != "" {
 			o.SentinelUsername, o.SentinelPassword = login.SentinelUser, secret
@@ -228,9 +232,11 @@ func (t target) client(poolSize int) redis.UniversalClient {
 func (t target) anySentinel(ctx context.Context) (first error) {
 	o := t.sentinel
 	for _, address := range o.SentinelAddrs {
-		one := redis.NewSentinelClient(&redis.Options{Addr: address, Dialer: o.Dialer, TLSConfig: o.TLSConfig, Username: o.SentinelUsername, Password: o.SentinelPassword,
-			DialTimeout: cmp.Or(o.DialTimeout, dialTimeout), ReadTimeout: sentinelTimeout, WriteTimeout: sentinelTimeout, PoolTimeout: sentinelTimeout,
-			MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true})
+		one := redis.NewSentinelClient(&redis.Options{Addr: address, Dialer: o.Dialer, TLSConfig: o.TLSConfig,
+			Username: o.SentinelUsername, Password: o.SentinelPassword,
+			DialTimeout: cmp.Or(o.DialTimeout, dialTimeout), ReadTimeout: sentinelTimeout, WriteTimeout: sentinelTimeout,
+			PoolTimeout: sentinelTimeout,
+			MaxRetries:  -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true})
 		asking, cancel := context.WithTimeout(ctx, sentinelTimeout)
 		err := one.GetMasterAddrByName(asking, o.MasterName).Err()
 		cancel()

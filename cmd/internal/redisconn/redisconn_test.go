@@ -36,7 +36,8 @@ func TestParseURL(t *testing.T) {
 		{url: "redis://u:p@h:1,redis://i:2,redis://j:3", cluster: []string{"h:1", "i:2", "j:3"}},
 		{url: "rediss://h:1?cluster=1,rediss://i:2", cluster: []string{"h:1", "i:2"}, tls: true},
 		{url: "redis+sentinel://h:1,i/m", sentinels: []string{"h:1", "i:26379"}},
-		{url: "redis-sentinel://u:p%2C@[::1]:1,i:2/m%2F?sentinel_username=v&sentinel_password=q", sentinels: []string{"[::1]:1", "i:2"}},
+		{url: "redis-sentinel://u:p%2C@[::1]:1,i:2/m%2F?sentinel_username=v&sentinel_password=q",
+			sentinels: []string{"[::1]:1", "i:2"}},
 		{url: "rediss+sentinel://h/m/3?dial_timeout=1s", sentinels: []string{"h:26379"}, tls: true},
 	} {
 		got, err := parseURL(c.url)
@@ -48,7 +49,9 @@ func TestParseURL(t *testing.T) {
 			if diff := cmp.Diff(c.sentinels, o.SentinelAddrs); diff != "" || (o.TLSConfig != nil) != c.tls {
 				t.Errorf("%s: (-want +got):\n%s", c.url, diff)
 			}
-			if secret := strings.Contains(c.url, "@"); secret && (o.MasterName != "m/" || o.Username != "u" || o.Password != "p," || o.SentinelUsername != "v" || o.SentinelPassword != "q") {
+			if secret := strings.Contains(c.url, "@"); secret &&
+				(o.MasterName != "m/" || o.Username != "u" || o.Password != "p," || o.SentinelUsername != "v" ||
+					o.SentinelPassword != "q") {
 				t.Errorf("%s: %+v", c.url, o)
 			} else if !secret && (o.MasterName != "m" || o.Username+o.Password+o.SentinelUsername+o.SentinelPassword != "") {
 				t.Errorf("%s: %+v", c.url, o)
@@ -81,9 +84,12 @@ func TestParseURL(t *testing.T) {
 	}
 	for _, url := range []string{
 		"h:1", "http://h:1", "redis://u:secret@h:x", "redis://h:1?cluster=maybe", "redis://h:1?cluster=false,redis://i:2",
-		"redis://h:1,i:2", "redis://h:1,rediss://i:2", "redis://h:1,", "redis://:secret@h:1?retries=3", "redis://h:1?cluster=true&read_only=true",
-		"redis+sentinel://h:1", "redis+sentinel:///m", "redis+sentinel://h:1,/m", "redis+sentinel://h:x/m", "redis+sentinel://h/m/x", "redis+sentinel://h/m?replica_only=true",
-		"redis+sentinel://:secret@h/m?x=1", "redis+sentinel://h/m?sentinel_password=secret&retries=3", "redis+sentinel://u:sec%zzret@h/m", "redis+sentinel://h/m?route_randomly=true",
+		"redis://h:1,i:2", "redis://h:1,rediss://i:2", "redis://h:1,", "redis://:secret@h:1?retries=3",
+		"redis://h:1?cluster=true&read_only=true",
+		"redis+sentinel://h:1", "redis+sentinel:///m", "redis+sentinel://h:1,/m", "redis+sentinel://h:x/m",
+		"redis+sentinel://h/m/x", "redis+sentinel://h/m?replica_only=true",
+		"redis+sentinel://:secret@h/m?x=1", "redis+sentinel://h/m?sentinel_password=secret&retries=3",
+		"redis+sentinel://u:sec%zzret@h/m", "redis+sentinel://h/m?route_randomly=true",
 	} {
 		_, err := parseURL(url)
 		wantError(t, err, "--redis ", "use redis://")

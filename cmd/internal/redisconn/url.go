@@ -28,7 +28,8 @@ const sentinelPort = "26379"
 // commas, are nodes of a cluster, and so is one with ?cluster=true. The first URL has the
 // user, the password and all parameters. For the URL of Sentinels see parseSentinel.
 func parseURL(redisURL string) (target, error) {
-	const use = "use redis://[[user]:password@]host:port[/db], several with commas for a cluster, or redis+sentinel://…host[:port][,…]/NAME[/db]; rediss:// is for TLS"
+	const use = "use redis://[[user]:password@]host:port[/db], several with commas for a cluster, or " +
+		"redis+sentinel://…host[:port][,…]/NAME[/db]; rediss:// is for TLS"
 	fail := func(err error) (target, error) {
 		var parse *url.Error
 		if errors.As(err, &parse) {
@@ -70,7 +71,8 @@ func parseURL(redisURL string) (target, error) {
 		}
 		return target{server: o}, nil
 	}
-	if p := withParameter(query, "read_only", "route_by_latency", "route_by_latency_tolerance", "route_randomly"); p != "" {
+	if p := withParameter(query, "read_only", "route_by_latency", "route_by_latency_tolerance",
+		"route_randomly"); p != "" {
 		return fail(fmt.Errorf("the parameter %s is not allowed: lapse reads from masters alone", p))
 	}
 	o, err := redis.ParseClusterURL(first.String())
@@ -126,13 +128,15 @@ func parseSentinel(scheme, rest string) (*redis.FailoverOptions, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p := withParameter(query, "route_by_latency", "route_by_latency_tolerance", "route_randomly", "replica_only", "use_disconnected_replicas", "username", "password", "master_name", "addr", "db"); p != "" {
+	if p := withParameter(query, "route_by_latency", "route_by_latency_tolerance", "route_randomly", "replica_only",
+		"use_disconnected_replicas", "username", "password", "master_name", "addr", "db"); p != "" {
 		return nil, fmt.Errorf("the parameter %s is not allowed", p)
 	}
 	user, secret := query.Get("sentinel_username"), query.Get("sentinel_password")
 	query.Del("sentinel_username")
 	query.Del("sentinel_password")
-	o, err := redis.ParseFailoverURL((&url.URL{Scheme: scheme, Host: "host", Path: "/" + db, RawQuery: query.Encode()}).String())
+	o, err := redis.ParseFailoverURL((&url.URL{Scheme: scheme, Host: "host", Path: "/" + db,
+		RawQuery: query.Encode()}).String())
 	if err != nil {
 		return nil, err
 	}

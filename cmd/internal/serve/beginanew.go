@@ -18,7 +18,8 @@ import (
 
 // BeginAnew gives up what a person accepts to lose, while no process serves the prefix: see
 // [processor.Processor.BeginAnew]. It returns what it has done, and the refusals that are left.
-func BeginAnew(ctx context.Context, opts Options, accepted processor.Accepted) (done []string, left []*processor.Refusal, err error) {
+func BeginAnew(ctx context.Context, opts Options, accepted processor.Accepted) (done []string,
+	left []*processor.Refusal, err error) {
 	redis.SetLogger(redisconn.Logging{Logger: opts.Logger})
 	p := &process{opts: opts}
 	defer func() { err = errors.Join(err, p.close()) }()
@@ -39,7 +40,8 @@ func BeginAnew(ctx context.Context, opts Options, accepted processor.Accepted) (
 	}
 	_, err = js.Stream(ctx, one.Prefix.Log(0, one.Shards).Stream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, nil, fmt.Errorf("there is no log of lapse with the prefix %q and %d shards there: give the flags and variables with which lapse serve runs", one.Prefix, one.Shards)
+		return nil, nil, fmt.Errorf("there is no log of lapse with the prefix %q and %d shards there: give the flags and "+
+			"variables with which lapse serve runs", one.Prefix, one.Shards)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -88,7 +90,8 @@ func (p *process) openOnly(ctx context.Context) (nc *nats.Conn, err error) {
 	}
 	nc, closed, err := Offline(ctx, opts.Data)
 	if errors.Is(err, errLocked) {
-		return nil, fmt.Errorf("--data %s: a lapse serve is using it: stop it, and run this again. Nothing was changed", opts.Data)
+		return nil, fmt.Errorf("--data %s: a lapse serve is using it: stop it, and run this again. Nothing was changed",
+			opts.Data)
 	}
 	if err != nil {
 		return nil, err
@@ -110,7 +113,9 @@ func nobodyServes(ctx context.Context, opts Options) error {
 	}
 	for _, m := range found.Members {
 		if m.Role != client.RoleGone {
-			return fmt.Errorf("the process %s serves the prefix %q (it was seen %.0f s ago): stop every process of lapse, and run this again. If it was killed, wait for 10 seconds. Nothing was changed", m.Name, opts.Processor.Prefix, m.SeenAgo)
+			return fmt.Errorf("the process %s serves the prefix %q (it was seen %.0f s ago): stop every process of lapse, "+
+				"and run this again. If it was killed, wait for 10 seconds. Nothing was changed", m.Name, opts.Processor.Prefix,
+				m.SeenAgo)
 		}
 	}
 	return nil

@@ -11,14 +11,10 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-const (
-	leastPause   = 10 * time.Second // pause after a count
-	mostPause    = 5 * time.Minute
-	countShare   = 100         // between the two, the pause is so many times as long as the count
-	countTimeout = time.Minute // of one count
-)
+// countTimeout is the limit of one count.
+const countTimeout = time.Minute
 
-// Reader lists the collections with their counts: a *sink.Reader.
+// counter lists the collections with their counts: a *sink.Reader.
 type counter interface {
 	Collections(ctx context.Context, opts sink.CollectionsOptions) (wire.CollectionsReply, error)
 }
@@ -34,9 +30,10 @@ type collectionCensus struct {
 	last   atomic.Pointer[censusCounts]
 }
 
+// censusCounts are what a count has counted.
 type censusCounts struct{ collections, live, expired int64 }
 
-// New makes a census, which has counted nothing.
+// newCensus makes a census, which has counted nothing.
 func newCensus(reader counter) *collectionCensus { return &collectionCensus{reader: reader} }
 
 // Run counts again and again while owns reports true, until ctx is done. Without a count
@@ -45,21 +42,16 @@ func (c *collectionCensus) Run(ctx context.Context, owns func() bool) {
 	for {
 		began := time.Now()
 		c.runOnce(ctx, owns())
+		pause := min(max(10*time.Second, 100*time.Since(began)), 5*time.Minute)
+		if c.last.Load() == nil { // most of a count that failed was waiting for Redis
+			pause = 10 * time.Second
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(c.pause(time.Since(began))):
+		case <-time.After(pause):
 		}
 	}
-}
-
-// pause is how long to wait after a count that took some time. A count that failed has mostly
-// waited for a Redis that does not answer, so it is repeated soon.
-func (c *collectionCensus) pause(took time.Duration) time.Duration {
-	if c.last.Load() == nil {
-		return leastPause
-	}
-	return min(max(leastPause, countShare*took), mostPause)
 }
 
 // runOnce counts once. A count that fails, or that Redis cannot give for each collection
@@ -74,6 +66,7 @@ func (c *collectionCensus) runOnce(ctx context.Context, owns bool) {
 	c.last.Store(c.count(ctx))
 }
 
+// count adds up the pages of all collections; nil if one cannot be read.
 func (c *collectionCensus) count(ctx context.Context) *censusCounts {
 	sum := &censusCounts{}
 	opts := sink.CollectionsOptions{Limit: wire.MaxListLimit}
@@ -95,8 +88,10 @@ func (c *collectionCensus) count(ctx context.Context) *censusCounts {
 }
 
 var (
-	documents   = prometheus.NewDesc("lapse_documents", "Documents in all collections by state: live, or expired and not yet reaped. The owner of the shard counts them at intervals. Absent if it cannot.", []string{"state"}, nil)
-	collections = prometheus.NewDesc("lapse_collections", "Collections that are configured or hold documents, counted with the documents.", nil, nil)
+	documents = prometheus.NewDesc("lapse_documents", "Documents in all collections by state: live, or expired and "+
+		"not yet reaped. The owner of the shard counts them at intervals. Absent if it cannot.", []string{"state"}, nil)
+	collections = prometheus.NewDesc("lapse_collections", "Collections that are configured or hold documents, counted "+
+		"with the documents.", nil, nil)
 )
 
 // Describe implements [prometheus.Collector].

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -49,8 +48,9 @@ func TestCensus(t *testing.T) {
 		owns bool
 		want string
 	}{
-		"again":           {whole, true, counted},
-		"no collection":   {pages{{}}, true, "lapse_collections 0\nlapse_documents{state=\"expired\"} 0\nlapse_documents{state=\"live\"} 0"},
+		"again": {whole, true, counted},
+		"no collection": {pages{{}}, true, "lapse_collections 0\nlapse_documents{state=\"expired\"} " +
+			"0\nlapse_documents{state=\"live\"} 0"},
 		"an error":        {nil, true, ""},
 		"half of it":      {whole[:1], true, ""},
 		"a standby by it": {whole, false, ""},
@@ -75,25 +75,5 @@ func TestCensus(t *testing.T) {
 		if got := scrape(); got != c.want {
 			t.Errorf("%s: the second count is\n%s\nwant\n%s", name, got, c.want)
 		}
-	}
-}
-
-// A count is repeated soon if it was short, and later if it was long, but not if it failed.
-//
-// It fails if a Redis that did not answer once leaves the metrics without counts for long.
-func TestPause(t *testing.T) {
-	reader := &pages{{}}
-	census := newCensus(reader)
-	census.runOnce(t.Context(), true)
-	for took, want := range map[time.Duration]time.Duration{
-		0: 10 * time.Second, 100 * time.Millisecond: 10 * time.Second, time.Second: 100 * time.Second, time.Minute: 5 * time.Minute,
-	} {
-		if got := census.pause(took); got != want {
-			t.Errorf("after a count of %v: %v, want %v", took, got, want)
-		}
-	}
-	census.runOnce(t.Context(), true) // fails
-	if got := census.pause(time.Minute); got != 10*time.Second {
-		t.Errorf("after a count that failed: %v", got)
 	}
 }

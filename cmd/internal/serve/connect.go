@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed18712806/lapse/sink/credentials"
@@ -30,7 +32,8 @@ type connections struct {
 }
 
 // connect connects to both servers, until p is closed.
-func (p *process) connect(ctx context.Context, opts Options, embedded *natsServer, name string, poolSize int) (c connections, err error) {
+func (p *process) connect(ctx context.Context, opts Options, embedded *natsServer, name string,
+	poolSize int) (c connections, err error) {
 	if c.nats, err = connectNATS(opts, embedded, name); err != nil {
 		return c, err
 	}
@@ -103,4 +106,32 @@ func connectNATS(opts Options, embedded *natsServer, name string) (*nats.Conn, e
 		return nil, fmt.Errorf("%s: cannot connect: %w", where, err)
 	}
 	return nc, nil
+}
+
+// malformed counts messages whose headers cannot be read. It logs the first one alone: any client can send as many as
+// it likes.
+type malformed struct {
+	prometheus.Counter
+	once sync.Once
+}
+
+func newMalformed() *malformed {
+	return &malformed{Counter: prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "lapse_malformed_headers_total", Help: "Messages from NATS that were dropped because their headers cannot " +
+			"be read.",
+	})}
+}
+
+// note reports whether an error of a connection is about such a message.
+func (m *malformed) note(log *slog.Logger, err error, subject string) bool {
+	if m == nil || !errors.Is(err, nats.ErrBadHeaderMsg) {
+		return false
+	}
+	m.Inc()
+	m.once.Do(func() {
+		log.Warn("a client sends messages whose headers cannot be read: they are dropped, and from here on only counted "+
+			"(lapse_malformed_headers_total)",
+			slog.String("subject", subject))
+	})
+	return true
 }

@@ -117,7 +117,8 @@ func TestG11_TheServerRefusesForAWhile(t *testing.T) {
 	}
 	wait(t, "lapse says that NATS is lost", is(503))
 	for _, one := range all.Conns {
-		wait(t, one.Name+" was refused three times: the library would give up after the second", func() bool { return known.refusals(one.Name) > 2 })
+		wait(t, one.Name+" was refused three times: the library would give up after the second",
+			func() bool { return known.refusals(one.Name) > 2 })
 	}
 	known.change("one")
 	wait(t, "lapse is ready again", is(200))

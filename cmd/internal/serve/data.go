@@ -44,7 +44,8 @@ type dataWatch struct {
 }
 
 // newDataWatch makes a watch of a directory that this process has locked.
-func newDataWatch(dir string, prefix wire.Prefix, shards int, board *health.Board, limit func(more int64) error) (*dataWatch, error) {
+func newDataWatch(dir string, prefix wire.Prefix, shards int, board *health.Board,
+	limit func(more int64) error) (*dataWatch, error) {
 	if _, err := wire.ParsePrefix(string(prefix)); err != nil {
 		return nil, err
 	}
@@ -66,7 +67,8 @@ func (w *dataWatch) Run(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		if what := w.missing(); what != "" {
-			return fmt.Errorf("--data %s: %s was removed or replaced while lapse was running, so lapse ends: restore the directory from a backup, or start lapse again with what is left", w.dir, what)
+			return fmt.Errorf("--data %s: %s was removed or replaced while lapse was running, so lapse ends: restore the "+
+				"directory from a backup, or start lapse again with what is left", w.dir, what)
 		}
 		w.checkDisk()
 		select {
@@ -97,7 +99,8 @@ func (w *dataWatch) missing() string {
 }
 
 var (
-	dataSize = prometheus.NewDesc("lapse_data_size_bytes", "Size of the disk of --data. Absent without the embedded NATS server.", nil, nil)
+	dataSize = prometheus.NewDesc("lapse_data_size_bytes", "Size of the disk of --data. Absent without the embedded "+
+		"NATS server.", nil, nil)
 	dataFree = prometheus.NewDesc("lapse_data_free_bytes", "Free bytes on the disk of --data.", nil, nil)
 )
 
@@ -129,10 +132,46 @@ func (w *dataWatch) checkDisk() {
 		more = max(int64(free)-int64(few/refusedBelow), 0)
 	}
 	if free < few {
-		problem = fmt.Errorf("the disk of --data %s has %d KiB left of %d KiB, and with less than %d KiB NATS refuses writes until there is room again: make room", w.dir, free>>10, size>>10, few/refusedBelow>>10)
+		problem = fmt.Errorf("the disk of --data %s has %d KiB left of %d KiB, and with less than %d KiB NATS refuses "+
+			"writes until there is room again: make room", w.dir, free>>10, size>>10, few/refusedBelow>>10)
 	}
 	if err := w.limit(more); err != nil && problem == nil {
 		problem = fmt.Errorf("the streams cannot be kept from filling the disk of --data %s: %w", w.dir, err)
 	}
 	w.board.Set(problemDisk, problem)
+}
+
+// lockFile is the file in the data directory that the process which uses the directory
+// holds a lock on. The system releases the lock when the process ends, even by kill -9.
+// The file stays.
+const lockFile = "lapse.lock"
+
+var errLocked = errors.New("another lapse serve is using it")
+
+// lockData creates the data directory if it does not exist, and locks it for this process.
+func lockData(dir string) (release func() error, err error) {
+	release, err = Lock(dir)
+	switch {
+	case errors.Is(err, errLocked):
+		return nil, fmt.Errorf("--data %s: %w: give each process a directory of its own, or let them share servers with "+
+			"--nats and --redis", dir, errLocked)
+	case err != nil:
+		return nil, fmt.Errorf("--data %s: %w", dir, err)
+	}
+	return release, nil
+}
+
+// Lock creates a directory if it does not exist, and locks it for this process.
+func Lock(dir string) (release func() error, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := lock(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock: %w", err), f.Close())
+	}
+	return f.Close, nil
 }

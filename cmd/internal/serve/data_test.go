@@ -39,7 +39,8 @@ func TestDiskThatIsFullAndHasRoomAgain(t *testing.T) {
 	const size = 1 << 30
 	few := uint64(size / leastFreeShare)
 	publish := func(bytes int) error {
-		_, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: "s", Data: make([]byte, bytes)}, jetstream.WithRetryAttempts(0))
+		_, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: "s", Data: make([]byte, bytes)},
+			jetstream.WithRetryAttempts(0))
 		return err
 	}
 	for _, step := range []struct {

@@ -7,20 +7,19 @@
 //	natsserver.go   starts the embedded NATS server, without Options.NATS
 //	redisserver.go  starts the embedded Redis, without Options.Redis
 //	connect.go      connects to both servers; to Redis by package redisconn
-//	tracing.go      records spans, if the environment asks for that (package tracing)
 //	node.go         runs the processor of each shard while this process owns the shard
 //	leave.go        leaves a NATS server through which JetStream does not answer
 //	reads.go        answers reads
 //	identity.go     leaves reads to the others if the owner uses another Redis
 //	http.go         serves HTTP: health, metrics and the API (package web)
-//	gate.go         lets clients in: the embedded NATS server listens, and requests are answered
-//	ready.go        announces that the process is ready
+//	gate.go         lets clients in: the embedded NATS server listens, and requests are answered;
+//	                announces that the process is ready
 //
-// Without Options.NATS, lock.go lets one process at a time use the data directory, and data.go
-// finds out when somebody removes it, and when its disk is nearly full.
+// Without Options.NATS, data.go lets one process at a time use the data directory, and finds out
+// when somebody removes it, and when its disk is nearly full.
 //
 // While it runs, permissions.go shows on the health board what NATS denies, census.go counts the
-// documents of all collections for the metrics, and heap.go sets how often Go collects garbage.
+// documents of all collections for the metrics.
 //
 // [BeginAnew] (beginanew.go) is behind "lapse begin-anew", and [Offline] (offline.go) opens the data directory
 // for commands: both while no process serves.

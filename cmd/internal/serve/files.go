@@ -44,9 +44,11 @@ func newNATSClients(srv *server.Server, most int) *natsClients {
 		srv: srv, most: most,
 		closed: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "lapse", Name: "nats_connections_closed_total",
-			Help: "Connections to the embedded NATS server that were closed to make room, those first that had done nothing for the longest time.",
+			Help: "Connections to the embedded NATS server that were closed to make room, those first that had done nothing " +
+				"for the longest time.",
 		}),
-		open: prometheus.NewDesc("lapse_nats_connections", "Connections to the embedded NATS server, with those of lapse itself.", nil, nil),
+		open: prometheus.NewDesc("lapse_nats_connections", "Connections to the embedded NATS server, with those of lapse "+
+			"itself.", nil, nil),
 	}
 }
 
@@ -76,7 +78,8 @@ func (c *natsClients) makeRoom() {
 	if err != nil {
 		return // the server is stopping
 	}
-	remote := slices.DeleteFunc(all.Conns, func(i *server.ConnInfo) bool { return i.Port == 0 }) // the others are of this process
+	// the others are of this process
+	remote := slices.DeleteFunc(all.Conns, func(i *server.ConnInfo) bool { return i.Port == 0 })
 	used := func(i *server.ConnInfo) int {
 		switch {
 		case i.InMsgs == 0 && i.NumSubs == 0:

@@ -79,7 +79,8 @@ func TestConnectionsLeaveFiles(t *testing.T) {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		// The longest names are within the limit of a line.
-		_, err = js.Publish(ctx, wire.DefaultPrefix.Write(wire.Upsert, strings.Repeat("c", 128), strings.Repeat("%", 255)), []byte("{}"))
+		_, err = js.Publish(ctx, wire.DefaultPrefix.Write(wire.Upsert, strings.Repeat("c", 128), strings.Repeat("%", 255)),
+			[]byte("{}"))
 		if err != nil {
 			return err
 		}

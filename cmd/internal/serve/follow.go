@@ -14,7 +14,8 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-var problemStale = health.Problem{Name: "stale", Advice: "Look at the link to the first region, and at the first region. If that is lost, run lapse promote here."}
+var problemStale = health.Problem{Name: "stale", Advice: "Look at the link to the first region, and at the first " +
+	"region. If that is lost, run lapse promote here."}
 
 // follows is the JetStream domain of the region that this one is to follow; "" if it is to follow none.
 func (p *process) follows(ctx context.Context) (domain string, err error) {
@@ -90,7 +91,8 @@ func (n *node) stale(f *wire.Following) error {
 		return nil
 	}
 	if d, ok := f.Staleness(time.Now()); !ok || d > n.maxStaleness {
-		return fmt.Errorf("reads answer 503, as they may be %s behind the first region at most (--max-staleness): this region %s", n.maxStaleness, f)
+		return fmt.Errorf("reads answer 503, as they may be %s behind the first region at most (--max-staleness): this "+
+			"region %s", n.maxStaleness, f)
 	}
 	return nil
 }
@@ -107,9 +109,12 @@ func (n *node) refused() error {
 }
 
 var (
-	followsNow     = prometheus.NewDesc("lapse_follower_behind_messages", "Messages of the first region's log that this region has not applied, as far as is known. Absent in the first region.", nil, nil)
-	followsSeconds = prometheus.NewDesc("lapse_follower_staleness_seconds", "For how long what this region has may differ from what the first region has. Absent in the first region.", nil, nil)
-	followsLink    = prometheus.NewDesc("lapse_follower_link_up", "1 while the first region answers. Absent in the first region.", nil, nil)
+	followsNow = prometheus.NewDesc("lapse_follower_behind_messages", "Messages of the first region's log that "+
+		"this region has not applied, as far as is known. Absent in the first region.", nil, nil)
+	followsSeconds = prometheus.NewDesc("lapse_follower_staleness_seconds", "For how long what this region has may "+
+		"differ from what the first region has. Absent in the first region.", nil, nil)
+	followsLink = prometheus.NewDesc("lapse_follower_link_up", "1 while the first region answers. Absent in the "+
+		"first region.", nil, nil)
 )
 
 // collectFollowing writes the metrics of a region that follows another one.

@@ -29,12 +29,14 @@ func TestFollowing(t *testing.T) {
 		apply []applies
 		want  *wire.Following
 	}{
-		"own":                    {statuses{mine}, []applies{{following: near}}, near},
-		"own, promoted":          {statuses{mine}, []applies{{}}, nil},
-		"another's":              {statuses{another}, []applies{{}}, far},
-		"another's, twice":       {statuses{another, another}, []applies{{}}, far},
-		"own and another's":      {statuses{mine, another}, []applies{{following: near}}, &wire.Following{Domain: "a", Behind: 5, AsOf: 3000, Down: 4000}},
-		"own, one is not known":  {statuses{mine, mine}, []applies{{following: near}, {following: unknown}}, &wire.Following{Domain: "a", Behind: 2}},
+		"own":              {statuses{mine}, []applies{{following: near}}, near},
+		"own, promoted":    {statuses{mine}, []applies{{}}, nil},
+		"another's":        {statuses{another}, []applies{{}}, far},
+		"another's, twice": {statuses{another, another}, []applies{{}}, far},
+		"own and another's": {statuses{mine, another}, []applies{{following: near}},
+			&wire.Following{Domain: "a", Behind: 5, AsOf: 3000, Down: 4000}},
+		"own, one is not known": {statuses{mine, mine}, []applies{{following: near}, {following: unknown}},
+			&wire.Following{Domain: "a", Behind: 2}},
 		"no owner":               {statuses{nobody}, []applies{{following: unknown}}, unknown},
 		"of an owner not listed": {statuses{{Role: lease.Standby, Lease: wire.Lease{Owner: "c"}}}, []applies{{}}, nil},
 	} {

@@ -91,7 +91,8 @@ func TestFirstClients(t *testing.T) {
 		c, err := client.Connect(client.Options{Server: p.at.NATS, Timeout: harness.Limit})
 		if err == nil {
 			defer c.Close()
-			_, err = c.Write(ctx, client.Message{Subject: opts.Processor.Prefix.Config("orders"), Body: []byte(`{"defaultTtl":60}`)})
+			_, err = c.Write(ctx, client.Message{Subject: opts.Processor.Prefix.Config("orders"),
+				Body: []byte(`{"defaultTtl":60}`)})
 		}
 		written <- err
 	}()

@@ -55,7 +55,8 @@ func (p *process) connectAPI(opts Options, embedded *natsServer) (c apiConnectio
 }
 
 // startWeb serves HTTP until the server is stopped.
-func (p *process) startWeb(reader *sink.Reader, dear *service.Dear, n *node, g *gate, metrics *prometheus.Registry, failed chan<- error) (*web.Server, error) {
+func (p *process) startWeb(reader *sink.Reader, dear *service.Dear, n *node, g *gate, metrics *prometheus.Registry,
+	failed chan<- error) (*web.Server, error) {
 	c := web.Config{
 		Files: p.files, Prefix: p.opts.Processor.Prefix, Version: p.opts.Version, Client: p.api.client, NATS: p.api.nats,
 		Reader: reader, Dear: dear, Ready: g.ready(n.ready), Opened: g.opened, Metrics: metrics, Logger: p.opts.Logger,

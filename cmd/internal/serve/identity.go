@@ -12,7 +12,8 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-var problemOtherRedis = health.Problem{Name: "another Redis", Advice: "Give this process the Redis of the owner, or stop the processes that use the old one."}
+var problemOtherRedis = health.Problem{Name: "another Redis", Advice: "Give this process the Redis of the owner, " +
+	"or stop the processes that use the old one."}
 
 const (
 	identityEvery = time.Second
@@ -145,7 +146,8 @@ func (s *sameRedis) decide(id string, owner wire.Member, now time.Time) error {
 		s.since = now
 	case decided && before == nil && now.Sub(s.since) < identityLasts:
 	default:
-		s.other = fmt.Errorf("this process uses another Redis (%s) than the owner %s (%s), so it answers no reads and takes no shard: use the owner's --redis, or stop the owner",
+		s.other = fmt.Errorf("this process uses another Redis (%s) than the owner %s (%s), so it answers no reads and "+
+			"takes no shard: use the owner's --redis, or stop the owner",
 			id, owner.Name, owner.Redis)
 	}
 	s.decided = true

@@ -52,7 +52,8 @@ func leaveServers(ctx context.Context, nc *nats.Conn, log *slog.Logger) {
 		if failures++; failures < serverFailures || !answered || len(nc.Servers()) < 2 || time.Now().Before(notBefore) {
 			continue
 		}
-		log.Warn("JetStream does not answer through this NATS server: connecting to another one", slog.String("server", nc.ConnectedUrlRedacted()))
+		log.Warn("JetStream does not answer through this NATS server: connecting to another one",
+			slog.String("server", nc.ConnectedUrlRedacted()))
 		if err := nc.ForceReconnect(); err != nil {
 			log.Warn("the NATS server could not be changed", slog.Any("error", err))
 		}

@@ -14,9 +14,11 @@ func listen(flag, address string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("%s %s: the port is taken by another process: use another port (0 takes a free one)", flag, address)
+		return nil, fmt.Errorf("%s %s: the port is taken by another process: use another port (0 takes a free one)", flag,
+			address)
 	case err != nil:
-		return nil, fmt.Errorf("%s %s is not an address to listen on (%w): use host:port, such as 127.0.0.1:0", flag, address, unwrapOp(err))
+		return nil, fmt.Errorf("%s %s is not an address to listen on (%w): use host:port, such as 127.0.0.1:0", flag,
+			address, unwrapOp(err))
 	}
 	return l, nil
 }
@@ -58,9 +60,11 @@ func checkOpen(opts Options) error {
 			continue // listen reports an invalid address
 		}
 		if flag == "--redis-listen" {
-			return fmt.Errorf("%s %s is not allowed: the embedded Redis has no TLS, and its password must not cross a network: use an address on 127.0.0.1, or name a redis-server with --redis", flag, address)
+			return fmt.Errorf("%s %s is not allowed: the embedded Redis has no TLS, and its password must not cross a "+
+				"network: use an address on 127.0.0.1, or name a redis-server with --redis", flag, address)
 		}
-		return fmt.Errorf("%s %s is not allowed: the embedded server asks for no password, and anybody could use it: use 127.0.0.1, a nats-server (--nats), or a token (--nats-token-file)", flag, address)
+		return fmt.Errorf("%s %s is not allowed: the embedded server asks for no password, and anybody could use it: use "+
+			"127.0.0.1, a nats-server (--nats), or a token (--nats-token-file)", flag, address)
 	}
 	return nil
 }

@@ -32,7 +32,8 @@ func TestMalformedHeaders(t *testing.T) {
 	defer func() { _ = conn.Close() }()
 	const header, messages = "NATS/1.0\r\nno colon\r\n\r\n", 100
 	one := fmt.Sprintf("HPUB lapse.read.get.orders.1 %d %d\r\n%s\r\n", len(header), len(header), header)
-	if _, err := conn.Write([]byte(`CONNECT {"verbose":false,"headers":true}` + "\r\n" + strings.Repeat(one, messages))); err != nil {
+	if _, err := conn.Write([]byte(`CONNECT {"verbose":false,"headers":true}` + "\r\n" +
+		strings.Repeat(one, messages))); err != nil {
 		t.Fatal(err)
 	}
 	harness.Until(t, harness.Limit, "all are counted", func(context.Context) error {

@@ -84,11 +84,12 @@ func startNATS(ctx context.Context, opts Options) (*natsServer, error) {
 		JetStream:              true,
 		DisableJetStreamBanner: true,
 		StoreDir:               filepath.Join(opts.Data, storeName),
-		JetStreamMaxStore:      int64(size), // the default, 3/4 of the free space, would not follow the disk as limitStore does
-		SyncInterval:           opts.NATSSync,
-		SyncAlways:             opts.NATSSync == 0,
-		Authorization:          opts.NATSToken,
-		NoSigs:                 true, // this process handles the signals
+		// the default, 3/4 of the free space, would not follow the disk as limitStore does
+		JetStreamMaxStore: int64(size),
+		SyncInterval:      opts.NATSSync,
+		SyncAlways:        opts.NATSSync == 0,
+		Authorization:     opts.NATSToken,
+		NoSigs:            true, // this process handles the signals
 	})
 	if err != nil {
 		return nil, fmt.Errorf("embedded NATS server: %w", err)

@@ -18,9 +18,11 @@ import (
 
 var (
 	problemLease    = health.Problem{Name: "lease", Advice: "Look at the bucket of members: it needs a leader."}
-	problemCrossing = health.Problem{Name: "crossing", Advice: "Deny on the leaf node what must not cross: see the document on regions. Do not promote before.", Minor: true}
+	problemCrossing = health.Problem{Name: "crossing", Advice: "Deny on the leaf node what must not cross: see the " +
+		"document on regions. Do not promote before.", Minor: true}
 	problemTakeover = health.Problem{Name: "takeover", Advice: "Look at the reason: lapse tries again by itself."}
-	problemRefused  = health.Problem{Name: "refused", Advice: "Do what the reason says: lapse goes on by itself. Nothing is changed meanwhile."}
+	problemRefused  = health.Problem{Name: "refused", Advice: "Do what the reason says: lapse goes on by itself. " +
+		"Nothing is changed meanwhile."}
 )
 
 const (
@@ -109,7 +111,8 @@ func (n *node) applyShard(ctx context.Context, shard int, lease processor.Lease)
 			pause = refusedAgain
 		default:
 			// A server may have failed to answer during the takeover.
-			s.board.Set(problemTakeover, fmt.Errorf("this process owns the shard but could not take it over, and tries again: %w", err))
+			s.board.Set(problemTakeover,
+				fmt.Errorf("this process owns the shard but could not take it over, and tries again: %w", err))
 		}
 		select {
 		case <-ctx.Done():
@@ -150,7 +153,9 @@ func (n *node) describe() wire.Member {
 		m.LagMessages += p.Lag
 		m.Overdue = max(m.Overdue, p.Overdue.Seconds())
 		if len(n.shards) > 1 {
-			m.Shards = append(m.Shards, wire.ShardProgress{Shard: i, Applied: p.Applied, LagMessages: p.Lag, Overdue: p.Overdue.Seconds(), Retention: s.Retention()})
+			m.Shards = append(m.Shards,
+				wire.ShardProgress{Shard: i, Applied: p.Applied, LagMessages: p.Lag, Overdue: p.Overdue.Seconds(),
+					Retention: s.Retention()})
 		} else {
 			m.Retention = s.Retention()
 		}
@@ -158,8 +163,8 @@ func (n *node) describe() wire.Member {
 	return m
 }
 
-// awaitsPromotion reports whether all problems follow from a promotion that has begun: the process has stopped for it, so
-// it applies nothing. A problem without a name is one that a process only passes through.
+// awaitsPromotion reports whether all problems follow from a promotion that has begun: the process has stopped for it,
+// so it applies nothing. A problem without a name is one that a process only passes through.
 func awaitsPromotion(problems health.Problems) (begun bool) {
 	for _, p := range problems {
 		if errors.Is(p.Reason, processor.ErrPromotion) {
@@ -181,7 +186,8 @@ func (n *node) ready() (role string, problems health.Problems) {
 		switch status := n.member.Status(i); {
 		case status.Role == lease.Owner:
 			own = append(own, i)
-			behind := health.Problem{Reason: s.Applying(), Advice: "Wait while lapse applies the log. Do not restart it: with the embedded Redis it would begin again."}
+			behind := health.Problem{Reason: s.Applying(), Advice: "Wait while lapse applies the log. Do not restart it: " +
+				"with the embedded Redis it would begin again."}
 			if len(n.shards) > 1 {
 				behind.Shards = []int{i}
 			}
@@ -191,17 +197,20 @@ func (n *node) ready() (role string, problems health.Problems) {
 		case status.Lease.Owner == "":
 			ownerless = append(ownerless, i)
 		default:
-			others = append(others, fmt.Sprintf("the owner of %s is %s since %s", n.names([]int{i}), status.Lease.Name, status.Lease.Since))
+			others = append(others, fmt.Sprintf("the owner of %s is %s since %s", n.names([]int{i}), status.Lease.Name,
+				status.Lease.Since))
 		}
 	}
 	const wait = "Wait a second. If it stays: look at the bucket of members, which needs a leader."
 	problems.Add(health.Problem{Reason: n.redis.undecided(), Advice: wait})
 	following := n.following()
 	if unknown != nil {
-		problems.Add(health.Problem{Reason: fmt.Errorf("this process has not found out yet which process owns %s", n.names(unknown)), Advice: wait})
+		problems.Add(health.Problem{Reason: fmt.Errorf("this process has not found out yet which process owns %s",
+			n.names(unknown)), Advice: wait})
 	}
 	if ownerless != nil {
-		problems.Add(health.Problem{Reason: fmt.Errorf("no process owns %s at this moment", n.names(ownerless)), Advice: "Wait a second for a takeover. If it stays: look at the bucket of members, which needs a leader."})
+		problems.Add(health.Problem{Reason: fmt.Errorf("no process owns %s at this moment", n.names(ownerless)),
+			Advice: "Wait a second for a takeover. If it stays: look at the bucket of members, which needs a leader."})
 	}
 	role = n.role(own, others)
 	if following != nil {
@@ -247,7 +256,8 @@ func crossing(region string) error {
 	if region == "" {
 		return nil
 	}
-	return fmt.Errorf("beats of the region in the JetStream domain %q arrive here, so its fences and events may too: a promotion while that region works would mix them with those of this one", region)
+	return fmt.Errorf("beats of the region in the JetStream domain %q arrive here, so its fences and events may too: "+
+		"a promotion while that region works would mix them with those of this one", region)
 }
 
 // watch reports on the board why the member cannot get or keep its lease, until ctx is done.
@@ -273,16 +283,20 @@ func (n *node) watch(ctx context.Context) {
 }
 
 var (
-	ownsShard  = prometheus.NewDesc("lapse_shard_owner", "1 while this process owns the shard.", []string{"shard"}, nil)
-	takeovers  = prometheus.NewDesc("lapse_shard_taken_total", "How often this process has taken the shard over.", []string{"shard"}, nil)
-	losses     = prometheus.NewDesc("lapse_shard_lost_total", "How often another process has taken the shard over from this one.", []string{"shard"}, nil)
+	ownsShard = prometheus.NewDesc("lapse_shard_owner", "1 while this process owns the shard.", []string{"shard"}, nil)
+	takeovers = prometheus.NewDesc("lapse_shard_taken_total", "How often this process has taken the shard over.",
+		[]string{"shard"}, nil)
+	losses = prometheus.NewDesc("lapse_shard_lost_total", "How often another process has taken the shard over "+
+		"from this one.", []string{"shard"}, nil)
 	isReady    = prometheus.NewDesc("lapse_ready", "1 while /readyz answers 200.", nil, nil)
-	membersNow = prometheus.NewDesc("lapse_members", "Processes that serve the prefix, by their entries of the last 10 seconds.", nil, nil)
+	membersNow = prometheus.NewDesc("lapse_members", "Processes that serve the prefix, by their entries of the last "+
+		"10 seconds.", nil, nil)
 )
 
 // Describe implements [prometheus.Collector].
 func (n *node) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{ownsShard, takeovers, losses, membersNow, isReady, followsNow, followsSeconds, followsLink} {
+	for _, d := range []*prometheus.Desc{ownsShard, takeovers, losses, membersNow, isReady, followsNow, followsSeconds,
+		followsLink} {
 		c <- d
 	}
 }

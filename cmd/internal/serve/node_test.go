@@ -68,20 +68,30 @@ func TestReady(t *testing.T) {
 		role  string
 		err   string
 	}{
-		"one shard, owner":    {see: statuses{mine}, role: "ready"},
-		"one shard, standby":  {see: statuses{another}, role: "ready: standing by, ready to take over; the owner is host/2 since 2026-01-31T12:00:00.000Z"},
-		"one shard, nobody":   {see: statuses{nobody}, err: "no process owns the shard at this moment"},
-		"one shard, starting": {see: statuses{unknown}, err: "this process has not found out yet which process owns the shard"},
-		"one shard, behind":   {see: statuses{mine}, apply: slow, err: "42 messages of the log are not applied yet"},
-		"owner of some":       {see: statuses{mine, another, mine}, role: "ready: owns shards 0, 2; the owner of shard 1 is host/2 since 2026-01-31T12:00:00.000Z"},
-		"owner of one":        {see: statuses{another, mine}, role: "ready: owns shard 1; the owner of shard 0 is host/2 since 2026-01-31T12:00:00.000Z"},
-		"owner of all":        {see: statuses{mine, mine}, role: "ready: owns shards 0, 1"},
-		"owner of none":       {see: statuses{another, another}, role: "ready: standing by, ready to take over; the owner of shard 0 is host/2 since 2026-01-31T12:00:00.000Z; the owner of shard 1 is host/2 since 2026-01-31T12:00:00.000Z"},
-		"one without owner":   {see: statuses{mine, nobody}, err: "no process owns shard 1 at this moment"},
-		"most without owner":  {see: statuses{nobody, nobody, nobody, mine, nobody}, err: "no process owns shards 0 to 2, 4 at this moment"},
-		"most unknown":        {see: statuses{unknown, unknown, mine}, err: "this process has not found out yet which process owns shards 0, 1"},
-		"own ones are behind": {see: statuses{mine, mine, another}, apply: slow, err: "shards 0, 1: 42 messages of the log are not applied yet"},
-		"own one is behind":   {see: statuses{another, mine}, apply: slow, err: "shard 1: 42 messages of the log are not applied yet"},
+		"one shard, owner": {see: statuses{mine}, role: "ready"},
+		"one shard, standby": {see: statuses{another}, role: "ready: standing by, ready to take over; the owner is " +
+			"host/2 since 2026-01-31T12:00:00.000Z"},
+		"one shard, nobody": {see: statuses{nobody}, err: "no process owns the shard at this moment"},
+		"one shard, starting": {see: statuses{unknown}, err: "this process has not found out yet which process owns the " +
+			"shard"},
+		"one shard, behind": {see: statuses{mine}, apply: slow, err: "42 messages of the log are not applied yet"},
+		"owner of some": {see: statuses{mine, another, mine}, role: "ready: owns shards 0, 2; the owner of shard 1 " +
+			"is host/2 since 2026-01-31T12:00:00.000Z"},
+		"owner of one": {see: statuses{another, mine}, role: "ready: owns shard 1; the owner of shard 0 is host/2 " +
+			"since 2026-01-31T12:00:00.000Z"},
+		"owner of all": {see: statuses{mine, mine}, role: "ready: owns shards 0, 1"},
+		"owner of none": {see: statuses{another, another}, role: "ready: standing by, ready to take over; the " +
+			"owner of shard 0 is host/2 since 2026-01-31T12:00:00.000Z; the owner of shard 1 is host/2 since " +
+			"2026-01-31T12:00:00.000Z"},
+		"one without owner": {see: statuses{mine, nobody}, err: "no process owns shard 1 at this moment"},
+		"most without owner": {see: statuses{nobody, nobody, nobody, mine, nobody}, err: "no process owns shards 0 to " +
+			"2, 4 at this moment"},
+		"most unknown": {see: statuses{unknown, unknown, mine}, err: "this process has not found out yet which " +
+			"process owns shards 0, 1"},
+		"own ones are behind": {see: statuses{mine, mine, another}, apply: slow, err: "shards 0, 1: 42 messages of the " +
+			"log are not applied yet"},
+		"own one is behind": {see: statuses{another, mine}, apply: slow, err: "shard 1: 42 messages of the log are not " +
+			"applied yet"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			role, problems := newTestNode(tt.see, tt.apply).ready()
@@ -160,7 +170,8 @@ func TestG12_ARefusalIsTriedAgain(t *testing.T) {
 			}
 			return refusal
 		}}
-		if err := n.applyShard(ctx, 0, nil); err != nil || tries != 3 || time.Since(began) != 2*refusedAgain || n.board.Err() != nil {
+		if err := n.applyShard(ctx, 0, nil); err != nil || tries != 3 || time.Since(began) != 2*refusedAgain ||
+			n.board.Err() != nil {
 			t.Errorf("%v after %d attempts in %s; %v", err, tries, time.Since(began), n.board.Err())
 		}
 	})
@@ -178,8 +189,9 @@ func TestEndsOfApply(t *testing.T) {
 		"told to end":             {nil, true, nil},
 		"a failure while it ends": {failed, true, nil},
 		"no owner any more":       {processor.ErrNotOwner, false, nil},
-		"a refusal while it ends": {&processor.Refusal{Kind: processor.ErrStreamGone, Reason: errors.New("stream LAPSE_LOG")}, true, nil},
-		"a closed connection":     {processor.ErrConnectionClosed, false, processor.ErrConnectionClosed},
+		"a refusal while it ends": {&processor.Refusal{Kind: processor.ErrStreamGone,
+			Reason: errors.New("stream LAPSE_LOG")}, true, nil},
+		"a closed connection": {processor.ErrConnectionClosed, false, processor.ErrConnectionClosed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())

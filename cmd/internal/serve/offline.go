@@ -17,7 +17,8 @@ func Offline(ctx context.Context, dir string) (nc *nats.Conn, closed func(), err
 		return nil, nil, err
 	}
 	srv, err := server.NewServer(&server.Options{
-		ServerName: serverName, JetStream: true, StoreDir: filepath.Join(dir, storeName), DontListen: true, NoSigs: true, NoLog: true,
+		ServerName: serverName, JetStream: true, StoreDir: filepath.Join(dir, storeName), DontListen: true, NoSigs: true,
+		NoLog: true,
 	})
 	if err != nil {
 		_ = release()

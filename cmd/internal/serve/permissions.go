@@ -14,7 +14,8 @@ import (
 	"github.com/seed18712806/lapse/sink/credentials"
 )
 
-var problemPermissions = health.Problem{Name: "permissions in NATS", Advice: "Give the NATS user of lapse the permission that is named."}
+var problemPermissions = health.Problem{Name: "permissions in NATS", Advice: "Give the NATS user of lapse the " +
+	"permission that is named."}
 
 const (
 	deniedEvery = time.Second
@@ -29,7 +30,7 @@ const (
 	deniedAtMost = 100 // one missing permission can deny any number of subjects
 )
 
-// Permissions keeps what the NATS server denies to this process. The server does not answer
+// natsPermissions keeps what the NATS server denies to this process. The server does not answer
 // a request that it denies: without this, all that shows is that no answer comes.
 type natsPermissions struct {
 	mu       sync.Mutex
@@ -42,7 +43,7 @@ type denied struct {
 	subscribe *nats.Conn // on which to subscribe again; nil if that was done
 }
 
-// New makes Permissions that know of no denial.
+// newPermissions makes permissions that know of no denial.
 func newPermissions() *natsPermissions {
 	return &natsPermissions{denied: make(map[credentials.Denied]*denied)}
 }

@@ -45,9 +45,13 @@ func TestPrefixes(t *testing.T) {
 			o.Processor.Prefix = p
 			return Run(t.Context(), o)
 		}},
-		"the data directory": {prefix: func(p wire.Prefix) error { _, err := newDataWatch(t.TempDir(), p, 1, nil, nil); return err }},
-		"the HTTP API":       {prefix: func(p wire.Prefix) error { _, err := httpapi.New(httpapi.Options{Prefix: p}); return err }},
-		"live events":        {prefix: func(p wire.Prefix) error { _, err := live.New(nc, p, log); return err }},
+		"the data directory": {prefix: func(p wire.Prefix) error {
+			_, err := newDataWatch(t.TempDir(), p, 1, nil,
+				nil)
+			return err
+		}},
+		"the HTTP API": {prefix: func(p wire.Prefix) error { _, err := httpapi.New(httpapi.Options{Prefix: p}); return err }},
+		"live events":  {prefix: func(p wire.Prefix) error { _, err := live.New(nc, p, log); return err }},
 		"a backup": {prefix: func(p wire.Prefix) error {
 			_, err := backup.Take(t.Context(), backup.Source{NATS: nc, Prefix: p}, nil)
 			return err
@@ -57,7 +61,11 @@ func TestPrefixes(t *testing.T) {
 			return err
 		}},
 		"a member": {true, func(p wire.Prefix) error { _, err := lease.New(nc, lease.Options{Prefix: p}); return err }},
-		"a reader": {true, func(p wire.Prefix) error { _, err := sink.NewReader(store, sink.ReaderOptions{Prefix: p}); return err }},
+		"a reader": {true, func(p wire.Prefix) error {
+			_, err := sink.NewReader(store,
+				sink.ReaderOptions{Prefix: p})
+			return err
+		}},
 		"the reads": {true, func(p wire.Prefix) error {
 			s, err := service.Start(nc, nil, service.Options{Prefix: p})
 			if err == nil {

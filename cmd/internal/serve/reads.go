@@ -22,7 +22,8 @@ const readsEvery = time.Second
 var problemReads = health.Problem{Name: "reads", Advice: "Make Redis and NATS reachable for this process."}
 
 // newReader makes the reader of documents, and the census, which counts them.
-func (p *process) newReader(metrics prometheus.Registerer, n *node) (*sink.Reader, *service.Dear, *collectionCensus, error) {
+func (p *process) newReader(metrics prometheus.Registerer, n *node) (*sink.Reader, *service.Dear, *collectionCensus,
+	error) {
 	opts := p.opts.Processor
 	reader, err := sink.NewReader(p.reads.redis, sink.ReaderOptions{
 		Prefix: opts.Prefix, Shards: max(opts.Shards, 1), Refuse: n.refused,
@@ -38,14 +39,17 @@ func (p *process) newReader(metrics prometheus.Registerer, n *node) (*sink.Reade
 // is stopped.
 func (p *process) startReads(reader service.Reader, g *gate, metrics prometheus.Registerer) (*service.Service, error) {
 	opts := p.opts.Processor
-	sliding := service.Sliding{Reader: reader, NATS: p.reads.nats, Prefix: opts.Prefix, Slides: service.SlidesTotal("nats")}
+	sliding := service.Sliding{Reader: reader, NATS: p.reads.nats, Prefix: opts.Prefix,
+		Slides: service.SlidesTotal("nats")}
 	if err := metrics.Register(sliding.Slides); err != nil {
 		return nil, err
 	}
 	settled := func(ctx context.Context) (wire.SettledReply, error) {
 		return processor.Settled(ctx, p.reads.nats, opts.Prefix, max(opts.Shards, 1))
 	}
-	return service.Start(p.reads.nats, sliding, service.Options{Settled: settled, Prefix: opts.Prefix, Logger: p.opts.Logger, Version: p.opts.Version, Shards: opts.Shards, Metrics: metrics, Trace: opts.Trace, Later: true, Opened: g.opened})
+	return service.Start(p.reads.nats, sliding,
+		service.Options{Settled: settled, Prefix: opts.Prefix, Logger: p.opts.Logger, Version: p.opts.Version,
+			Shards: opts.Shards, Metrics: metrics, Trace: opts.Trace, Later: true, Opened: g.opened})
 }
 
 // reach is whether this process reaches Redis.

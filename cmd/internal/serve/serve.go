@@ -7,6 +7,8 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -26,6 +28,49 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
+// Options say how a process serves.
+type Options struct {
+	Version string // in SemVer, for the NATS service
+	Logger  *slog.Logger
+
+	// NATS is the URL of the server, or comma-separated URLs. If it is empty, the process
+	// embeds a server.
+	NATS       string
+	NATSLogin  credentials.NATS
+	NATSListen string        // address of the embedded server
+	NATSToken  string        // that clients of the embedded server must give; none if empty
+	NATSSync   time.Duration // how often the embedded server syncs to disk; 0: at every write
+	Data       string        // directory of the embedded server
+
+	// Follow is the region to follow: its JetStream domain, or the URL of a NATS server there; none if empty.
+	Follow string
+	// MaxStaleness is how far reads may be behind the first region; they answer 503 beyond. 0 is no limit.
+	MaxStaleness time.Duration
+	// WritesTo is the URL of the API of the first region, to which writes over HTTP are sent (421); if it is empty,
+	// they are passed on.
+	WritesTo string
+
+	// Redis is the server, the cluster, or the Sentinels. Without a URL, the process embeds a
+	// Redis, which forgets everything at the end.
+	Redis       redisconn.Options
+	RedisListen string // address of the embedded server, which otherwise listens nowhere; needs Data
+
+	HTTP      web.Options
+	ReadyFile string // see writeReadyFile; none if empty
+
+	// Processor is the options of the processor. Run sets its Logger, Metrics and Health. It has a
+	// prefix: the other parts of the process take it from here.
+	Processor processor.Options
+
+	permissions *natsPermissions // what NATS denies; Run sets it
+	malformed   *malformed       // Run sets it
+	files       int              // that the process may have open; those of the system if 0
+}
+
+// ballast is memory that the process takes and never touches, so it costs none. Go collects garbage when the heap,
+// with this, has doubled. lapse keeps little and allocates much: without it, Go would collect many times a second.
+const ballast = 64 << 20
+
 // Run serves until ctx is done, and then ends cleanly and returns nil. If it cannot go on,
 // it ends before that and returns the reason.
 func Run(ctx context.Context, opts Options) error {
@@ -34,7 +79,9 @@ func Run(ctx context.Context, opts Options) error {
 		return err
 	}
 	redis.SetLogger(redisconn.Logging{Logger: opts.Logger})
-	defer giveRoom()()
+	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
+		defer runtime.KeepAlive(make([]byte, ballast))
+	}
 	opts.permissions, opts.malformed = newPermissions(), newMalformed()
 	p := &process{opts: opts}
 	err := p.open(ctx)
@@ -97,7 +144,8 @@ func (p *process) open(ctx context.Context) (err error) {
 		return err
 	}
 	p.withdraw() // the ready file of a process that was killed
-	p.at = addresses{NATS: credentials.RedactURLs(opts.NATS), Redis: credentials.RedactURLs(opts.Redis.URL), HTTP: p.files.Scheme() + "://" + p.http.Addr().String()}
+	p.at = addresses{NATS: credentials.RedactURLs(opts.NATS), Redis: credentials.RedactURLs(opts.Redis.URL),
+		HTTP: p.files.Scheme() + "://" + p.http.Addr().String()}
 
 	if opts.NATS == "" {
 		if p.embedded, err = startNATS(ctx, opts); err != nil {
@@ -147,7 +195,8 @@ func (p *process) connections() []*nats.Conn {
 }
 
 // newNode makes a processor for each shard, and the member. They do not run yet.
-func (p *process) newNode(ctx context.Context, metrics *prometheus.Registry, board *health.Board, redis *reach) (*node, *lease.Member, error) {
+func (p *process) newNode(ctx context.Context, metrics *prometheus.Registry, board *health.Board, redis *reach) (*node,
+	*lease.Member, error) {
 	opts := p.opts.Processor
 	opts.Shards = max(opts.Shards, 1)
 	domain, err := p.follows(ctx)
@@ -155,10 +204,11 @@ func (p *process) newNode(ctx context.Context, metrics *prometheus.Registry, boa
 		return nil, nil, err
 	}
 	opts.Follow = domain
-	n := &node{maxStaleness: p.opts.MaxStaleness, board: board, version: p.opts.Version, http: p.at.HTTP, redis: &sameRedis{
-		read:   func(ctx context.Context) (string, error) { return store.Identity(ctx, p.reads.redis, opts.Prefix) },
-		shards: opts.Shards, board: board,
-	}}
+	n := &node{maxStaleness: p.opts.MaxStaleness, board: board, version: p.opts.Version, http: p.at.HTTP,
+		redis: &sameRedis{
+			read:   func(ctx context.Context) (string, error) { return store.Identity(ctx, p.reads.redis, opts.Prefix) },
+			shards: opts.Shards, board: board,
+		}}
 	if p.opts.WritesTo != "" {
 		n.first = newFirst(p.opts.WritesTo, n.ownFollowing, p.reads.nats, opts.Prefix, opts.Shards)
 	}
@@ -208,7 +258,8 @@ func endsStart(err error) bool {
 }
 
 // startNode is newNode, with what NATS denies at the start in its error.
-func (p *process) startNode(ctx context.Context, metrics *prometheus.Registry, board *health.Board, redis *reach) (n *node, member *lease.Member, err error) {
+func (p *process) startNode(ctx context.Context, metrics *prometheus.Registry, board *health.Board,
+	redis *reach) (n *node, member *lease.Member, err error) {
 	err = p.opts.permissions.Start(ctx, func(ctx context.Context) (err error) {
 		n, member, err = p.newNode(ctx, metrics, board, redis)
 		return err
@@ -271,7 +322,10 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 			}
 		}
 	}
-	watching.Go(orFail(func(ctx context.Context) error { return processor.AnswerRegions(ctx, p.log.nats, p.opts.Processor) }))
+	watching.Go(orFail(func(ctx context.Context) error {
+		return processor.AnswerRegions(ctx, p.log.nats,
+			p.opts.Processor)
+	}))
 	watching.Go(orFail(n.redis.run))
 	watching.Go(orFail(func(context.Context) error { return g.run(ctx, n.ready, p.embedded.opening()) }))
 	p.watch(running, &watching, board, data, failed)
@@ -312,7 +366,8 @@ func (p *process) watchData(metrics *prometheus.Registry, board *health.Board) (
 
 // watch watches what the process has open, until ctx is done: the connections to NATS, its
 // permissions, the files of the HTTP server, and the data directory if data is not nil.
-func (p *process) watch(ctx context.Context, watching *sync.WaitGroup, board *health.Board, data *dataWatch, failed chan<- error) {
+func (p *process) watch(ctx context.Context, watching *sync.WaitGroup, board *health.Board, data *dataWatch,
+	failed chan<- error) {
 	log := p.opts.Logger
 	for _, nc := range p.connections() {
 		watching.Go(func() {
@@ -334,4 +389,16 @@ func (p *process) watch(ctx context.Context, watching *sync.WaitGroup, board *he
 			}
 		})
 	}
+}
+
+// startTracing starts the tracer, if the environment asks for one, until p is closed. By then nothing
+// records spans any more.
+func (p *process) startTracing(ctx context.Context, metrics prometheus.Registerer) (err error) {
+	p.tracer, err = tracing.Start(ctx,
+		tracing.Options{Prefix: p.opts.Processor.Prefix, Version: p.opts.Version, Logger: p.opts.Logger, Metrics: metrics})
+	if p.tracer != nil {
+		p.opts.Processor.Trace = p.tracer.Record
+		p.opened(func() error { p.tracer.Close(); return nil })
+	}
+	return err
 }

@@ -24,7 +24,8 @@ func (p *process) tokens() (web.Options, error) {
 		return o, nil
 	}
 	if p.opts.NATS != "" {
-		p.opts.Logger.Warn("no client may use the HTTP API, only /healthz, /readyz and /metrics answer: give a file of tokens (--http-token-file)")
+		p.opts.Logger.Warn("no client may use the HTTP API, only /healthz, /readyz and /metrics answer: give a file of " +
+			"tokens (--http-token-file)")
 		return o, nil
 	}
 	o.TokenFile = filepath.Join(p.opts.Data, tokenFile)

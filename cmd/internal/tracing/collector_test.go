@@ -132,7 +132,9 @@ func (l *logged) count(part string) int {
 func start(t testing.TB) (tracer *tracing.Tracer, log *logged, metrics *prometheus.Registry) {
 	t.Helper()
 	log, metrics = &logged{}, prometheus.NewRegistry()
-	tracer, err := tracing.Start(t.Context(), tracing.Options{Prefix: wire.DefaultPrefix, Version: "1.2.3", Logger: slog.New(slog.NewTextHandler(log, nil)), Metrics: metrics})
+	tracer, err := tracing.Start(t.Context(),
+		tracing.Options{Prefix: wire.DefaultPrefix, Version: "1.2.3", Logger: slog.New(slog.NewTextHandler(log, nil)),
+			Metrics: metrics})
 	if err != nil {
 		t.Fatal(err)
 	}

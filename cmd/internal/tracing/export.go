@@ -25,9 +25,11 @@ type exporter struct {
 func newExporter(inner sdk.SpanExporter, most int64, log *slog.Logger) *exporter {
 	e := &exporter{inner: inner, most: most, log: log, spans: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "lapse", Name: "trace_spans_total",
-		Help: "Spans by what became of them: exported; failed, because the collector did not take them; or dropped, because the queue was full.",
+		Help: "Spans by what became of them: exported; failed, because the collector did not take them; or dropped, " +
+			"because the queue was full.",
 	}, []string{"result"})}
-	e.exported, e.failed, e.dropped = e.spans.WithLabelValues("exported"), e.spans.WithLabelValues("failed"), e.spans.WithLabelValues("dropped")
+	e.exported, e.failed, e.dropped = e.spans.WithLabelValues("exported"), e.spans.WithLabelValues("failed"),
+		e.spans.WithLabelValues("dropped")
 	return e
 }
 

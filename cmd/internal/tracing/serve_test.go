@@ -76,7 +76,8 @@ func TestTraces(t *testing.T) {
 	l.request("PUT", "/v1/collections/orders", "", `{"defaultTtl":-1}`)
 	l.request("PUT", document, sampled, `{"ttl":2}`)
 	l.request("GET", document, sampled, "")
-	read := &nats.Msg{Subject: wire.DefaultPrefix.ReadGet("orders", "secret"), Header: nats.Header{"traceparent": {sampled}}}
+	read := &nats.Msg{Subject: wire.DefaultPrefix.ReadGet("orders", "secret"),
+		Header: nats.Header{"traceparent": {sampled}}}
 	if _, err := l.nats.RequestMsg(read, limit); err != nil {
 		t.Fatal(err)
 	}
@@ -103,20 +104,25 @@ func TestTraces(t *testing.T) {
 	if got := event.Header.Get("traceparent"); got != ofPut {
 		t.Errorf("the event carries %s, want %s", got, ofPut)
 	}
-	if len(send.Links) != 1 || traceparent(send.Links[0].TraceId, send.Links[0].SpanId) != ofPut || len(send.ParentSpanId) > 0 {
-		t.Errorf("the publication has links %v and the parent %x, want a root with a link to %s", send.Links, send.ParentSpanId, ofPut)
+	if len(send.Links) != 1 || traceparent(send.Links[0].TraceId, send.Links[0].SpanId) != ofPut ||
+		len(send.ParentSpanId) > 0 {
+		t.Errorf("the publication has links %v and the parent %x, want a root with a link to %s", send.Links,
+			send.ParentSpanId, ofPut)
 	}
-	if put.StartTimeUnixNano > write.StartTimeUnixNano || put.EndTimeUnixNano < write.StartTimeUnixNano || send.StartTimeUnixNano < write.EndTimeUnixNano {
+	if put.StartTimeUnixNano > write.StartTimeUnixNano || put.EndTimeUnixNano < write.StartTimeUnixNano ||
+		send.StartTimeUnixNano < write.EndTimeUnixNano {
 		t.Error("the request, the decision and the event are not in their order")
 	}
 	want := map[string]string{
-		"http.request.method": "PUT", "http.route": route, "url.scheme": "http", "url.path": "/v1/collections/orders/documents/{id}",
+		"http.request.method": "PUT", "http.route": route, "url.scheme": "http",
+		"url.path":                  "/v1/collections/orders/documents/{id}",
 		"http.response.status_code": "201", "lapse.collection": "orders",
 	}
 	if diff := cmp.Diff(want, attributes(put.Attributes)); diff != "" {
 		t.Errorf("the request (-want +got):\n%s", diff)
 	}
-	if root := c.one(t, "POST /v1/collections/{collection}/documents"); len(root.ParentSpanId) > 0 { // and no span for each line
+	// and no span for each line
+	if root := c.one(t, "POST /v1/collections/{collection}/documents"); len(root.ParentSpanId) > 0 {
 		t.Errorf("the import is below %x", root.ParentSpanId)
 	}
 	for _, spans := range c.received() {

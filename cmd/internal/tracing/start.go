@@ -25,7 +25,8 @@ import (
 // without.
 func Start(ctx context.Context, opts Options) (*Tracer, error) {
 	endpoint := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT"))
-	if endpoint == "" || strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
+	if endpoint == "" || strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") ||
+		os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
 		return nil, nil
 	}
 	if err := check(endpoint); err != nil {
@@ -34,7 +35,10 @@ func Start(ctx context.Context, opts Options) (*Tracer, error) {
 	}
 	// What the SDK says about its variables goes into the log of lapse.
 	otel.SetLogger(logr.FromSlogHandler(opts.Logger.Handler()))
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { opts.Logger.Warn("OpenTelemetry", slog.Any("error", err)) }))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		opts.Logger.Warn("OpenTelemetry",
+			slog.Any("error", err))
+	}))
 
 	described, err := resource.New(ctx, resource.WithTelemetrySDK(),
 		resource.WithAttributes(semconv.ServiceName("lapse"), semconv.ServiceVersion(opts.Version)), resource.WithFromEnv())
@@ -50,24 +54,29 @@ func Start(ctx context.Context, opts Options) (*Tracer, error) {
 	if err := opts.Metrics.Register(e.spans); err != nil {
 		return nil, err
 	}
-	shared := []sdk.TracerProviderOption{sdk.WithResource(described), sdk.WithSpanProcessor(e.behind(sdk.NewBatchSpanProcessor(e)))}
+	shared := []sdk.TracerProviderOption{sdk.WithResource(described),
+		sdk.WithSpanProcessor(e.behind(sdk.NewBatchSpanProcessor(e)))}
 	const scope = "github.com/seed18712806/lapse"
 	provider := sdk.NewTracerProvider(shared...) // its sampler is that of the environment
 	opts.Logger.Info("tracing", slog.String("endpoint", credentials.RedactURLs(endpoint)))
 	return &Tracer{
 		prefix: string(opts.Prefix) + ".", provider: provider, exporter: e, log: opts.Logger,
-		tracer: provider.Tracer(scope), sampled: sdk.NewTracerProvider(append(shared, sdk.WithSampler(sdk.AlwaysSample()))...).Tracer(scope),
+		tracer:  provider.Tracer(scope),
+		sampled: sdk.NewTracerProvider(append(shared, sdk.WithSampler(sdk.AlwaysSample()))...).Tracer(scope),
 	}, nil
 }
 
 // check refuses settings that the exporter would ignore or misunderstand.
 func check(endpoint string) error {
 	if u, err := url.Parse(endpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return fmt.Errorf("the OTLP endpoint %q is not valid: use a URL such as http://collector:4318", credentials.RedactURLs(endpoint))
+		return fmt.Errorf("the OTLP endpoint %q is not valid: use a URL such as http://collector:4318",
+			credentials.RedactURLs(endpoint))
 	}
-	protocol := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL"), "http/protobuf")
+	protocol := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL"),
+		"http/protobuf")
 	if protocol != "http/protobuf" && protocol != "http/json" {
-		return fmt.Errorf("the OTLP protocol %q is not supported: use http/protobuf, which a collector has on port 4318", protocol)
+		return fmt.Errorf("the OTLP protocol %q is not supported: use http/protobuf, which a collector has on port 4318",
+			protocol)
 	}
 	if exporter := cmp.Or(os.Getenv("OTEL_TRACES_EXPORTER"), "otlp"); exporter != "otlp" {
 		return fmt.Errorf("OTEL_TRACES_EXPORTER %q is not supported: use otlp, or none", exporter)

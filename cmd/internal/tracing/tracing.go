@@ -85,11 +85,13 @@ func (t *Tracer) Record(s trace.Span) {
 		kind, operation = otel.SpanKindProducer, semconv.MessagingOperationTypeSend
 	}
 	template, verb := t.prefix+s.Subject, operation.Value.AsString()
-	_, span := tracer.Start(ctx, verb+" "+template, otel.WithTimestamp(s.Began), otel.WithSpanKind(kind), otel.WithLinks(links...))
+	_, span := tracer.Start(ctx, verb+" "+template, otel.WithTimestamp(s.Began), otel.WithSpanKind(kind),
+		otel.WithLinks(links...))
 	if span.IsRecording() {
 		span.SetAttributes(
 			semconv.MessagingSystemKey.String("nats"), operation, semconv.MessagingOperationName(verb),
-			semconv.MessagingDestinationTemplate(template), semconv.MessagingDestinationName(destination(template, s.Collection)),
+			semconv.MessagingDestinationTemplate(template),
+			semconv.MessagingDestinationName(destination(template, s.Collection)),
 		)
 		if s.Collection != "" {
 			span.SetAttributes(attribute.String("lapse.collection", s.Collection))

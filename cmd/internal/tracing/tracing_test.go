@@ -24,9 +24,12 @@ const (
 )
 
 var (
-	write = trace.Span{Kind: trace.Write, Parent: sampled, Subject: "write.upsert.<collection>.<id>", Collection: "orders", Seq: 7, Began: time.Now(), Ended: time.Now()}
-	event = trace.Span{Kind: trace.Event, Parent: sampled, Subject: "expired.<collection>.<id>", Collection: "orders", Seq: 7, Began: time.Now(), Ended: time.Now()}
-	read  = trace.Span{Kind: trace.Read, Subject: "read.list.<collection>", Collection: "orders", Status: 503, Began: time.Now(), Ended: time.Now()}
+	write = trace.Span{Kind: trace.Write, Parent: sampled, Subject: "write.upsert.<collection>.<id>",
+		Collection: "orders", Seq: 7, Began: time.Now(), Ended: time.Now()}
+	event = trace.Span{Kind: trace.Event, Parent: sampled, Subject: "expired.<collection>.<id>", Collection: "orders",
+		Seq: 7, Began: time.Now(), Ended: time.Now()}
+	read = trace.Span{Kind: trace.Read, Subject: "read.list.<collection>", Collection: "orders", Status: 503,
+		Began: time.Now(), Ended: time.Now()}
 )
 
 const (
@@ -59,25 +62,31 @@ func TestSpans(t *testing.T) {
 	if w.StartTimeUnixNano != uint64(write.Began.UnixNano()) || w.EndTimeUnixNano != uint64(write.Ended.UnixNano()) {
 		t.Errorf("the write lasted from %d to %d", w.StartTimeUnixNano, w.EndTimeUnixNano)
 	}
-	if len(e.Links) != 1 || traceparent(e.Links[0].TraceId, e.Links[0].SpanId) != sampled || len(e.ParentSpanId) > 0 || e.Kind != otlp.Span_SPAN_KIND_PRODUCER || string(e.TraceId) == string(w.TraceId) {
-		t.Errorf("the event has links %v, and the parent %x: want a root with one link to the span of the write", e.Links, e.ParentSpanId)
+	if len(e.Links) != 1 || traceparent(e.Links[0].TraceId, e.Links[0].SpanId) != sampled || len(e.ParentSpanId) > 0 ||
+		e.Kind != otlp.Span_SPAN_KIND_PRODUCER || string(e.TraceId) == string(w.TraceId) {
+		t.Errorf("the event has links %v, and the parent %x: want a root with one link to the span of the write", e.Links,
+			e.ParentSpanId)
 	}
 	if len(r.ParentSpanId) > 0 || r.Kind != otlp.Span_SPAN_KIND_SERVER || r.Status.Code != otlp.Status_STATUS_CODE_ERROR {
 		t.Errorf("the read is %v", r)
 	}
 	want := map[string]string{
-		"messaging.system": "nats", "messaging.operation.type": "process", "messaging.operation.name": "process", "lapse.collection": "orders", "lapse.sequence": "7",
-		"messaging.destination.name": "lapse.write.upsert.orders", "messaging.destination.template": "lapse.write.upsert.<collection>.<id>",
+		"messaging.system": "nats", "messaging.operation.type": "process", "messaging.operation.name": "process",
+		"lapse.collection": "orders", "lapse.sequence": "7",
+		"messaging.destination.name":     "lapse.write.upsert.orders",
+		"messaging.destination.template": "lapse.write.upsert.<collection>.<id>",
 	}
 	if diff := cmp.Diff(want, attributes(w.Attributes)); diff != "" {
 		t.Errorf("the write (-want +got):\n%s", diff)
 	}
 	want["messaging.operation.type"], want["messaging.operation.name"] = "send", "send"
-	want["messaging.destination.name"], want["messaging.destination.template"] = "lapse.expired.orders", "lapse.expired.<collection>.<id>"
+	want["messaging.destination.name"], want["messaging.destination.template"] = "lapse.expired.orders",
+		"lapse.expired.<collection>.<id>"
 	if diff := cmp.Diff(want, attributes(e.Attributes)); diff != "" {
 		t.Errorf("the event (-want +got):\n%s", diff)
 	}
-	if got := c.resource; got["service.name"] != "lapse" || got["service.version"] != "1.2.3" || got["deployment.environment.name"] != "test" {
+	if got := c.resource; got["service.name"] != "lapse" || got["service.version"] != "1.2.3" ||
+		got["deployment.environment.name"] != "test" {
 		t.Errorf("the resource is %v", got)
 	}
 	if got := results(t, metrics); got["exported"] != 3 || got["failed"]+got["dropped"] != 0 {
@@ -145,11 +154,13 @@ func TestOff(t *testing.T) {
 		environment map[string]string
 		says        string
 	}{
-		"by default":    {},
-		"disabled":      {map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_SDK_DISABLED": "true"}, ""},
-		"no exporter":   {map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_TRACES_EXPORTER": "none"}, ""},
-		"another":       {map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_TRACES_EXPORTER": "zipkin"}, "use otlp, or none"},
-		"gRPC":          {map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://x", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "use http/protobuf"},
+		"by default":  {},
+		"disabled":    {map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_SDK_DISABLED": "true"}, ""},
+		"no exporter": {map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_TRACES_EXPORTER": "none"}, ""},
+		"another": {map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_TRACES_EXPORTER": "zipkin"},
+			"use otlp, or none"},
+		"gRPC": {map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://x",
+			"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "use http/protobuf"},
 		"without http:": {map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"}, "http://collector:4318"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -231,7 +242,8 @@ func TestCollectorIsAway(t *testing.T) {
 				got := results(t, metrics)
 				return got["failed"]+got["dropped"] == all && got["exported"] == 0
 			})
-			if log.count("spans cannot be exported") != 1 || name == "down" && log.count("connection refused") != 1 || strings.Contains(log.text.String(), "OpenTelemetry") {
+			if log.count("spans cannot be exported") != 1 || name == "down" && log.count("connection refused") != 1 ||
+				strings.Contains(log.text.String(), "OpenTelemetry") {
 				t.Errorf("logged:\n%s", log.text.String())
 			}
 		})

@@ -49,7 +49,8 @@ func newConnections(l net.Listener, most int, plain bool) *connections {
 	}, func() float64 { c.mu.Lock(); defer c.mu.Unlock(); return float64(c.open) })
 	c.closed = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "lapse", Name: "http_connections_closed_total",
-		Help: "Connections to the HTTP server that its limit has closed: idle ones, whose place a new one took, and new ones that it refused.",
+		Help: "Connections to the HTTP server that its limit has closed: idle ones, whose place a new one took, and new " +
+			"ones that it refused.",
 	}, []string{"reason"})
 	c.closed.WithLabelValues(closedIdle)
 	c.closed.WithLabelValues(closedRefused)

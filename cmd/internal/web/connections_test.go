@@ -22,13 +22,14 @@ func TestConnections(t *testing.T) {
 	const most = 3
 	conns := newConnections(l, most, true)
 	begun, end := make(chan bool), make(chan bool)
-	server := &http.Server{ConnContext: conns.context, Handler: conns.handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/wait" {
-			begun <- true
-			<-end
-		}
-		_, _ = io.WriteString(w, "ok")
-	}))}
+	server := &http.Server{ConnContext: conns.context,
+		Handler: conns.handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/wait" {
+				begun <- true
+				<-end
+			}
+			_, _ = io.WriteString(w, "ok")
+		}))}
 	served := make(chan error)
 	go func() { served <- server.Serve(conns) }()
 	defer func() { _ = server.Close(); <-served }()

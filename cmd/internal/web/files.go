@@ -101,7 +101,8 @@ func (f *Files) WatchSignals(ctx context.Context, log *slog.Logger) {
 		case <-hangup:
 		}
 		if err := f.reload(); err != nil {
-			log.Error("SIGHUP: the files of the HTTP server were not all read again; those that were not are as before", slog.Any("error", err))
+			log.Error("SIGHUP: the files of the HTTP server were not all read again; those that were not are as before",
+				slog.Any("error", err))
 		} else {
 			log.Info("SIGHUP: read the files of the HTTP server again")
 		}

@@ -41,7 +41,8 @@ type Config struct {
 	Reader  *sink.Reader
 	Dear    *service.Dear                                  // Reader, for the reads of clients
 	Ready   func() (role string, problems health.Problems) // of the process
-	Opened  <-chan struct{}                                // closed once requests may be answered; nil is from the beginning
+	// closed once requests may be answered; nil is from the beginning
+	Opened  <-chan struct{}
 	Metrics *prometheus.Registry
 	Logger  *slog.Logger
 	Trace   func(r *http.Request, route string, writes bool) (end func(status int)) // see httpapi.Options
@@ -78,7 +79,8 @@ func handler(guard *access.Guard, ready func() (string, health.Problems), metric
 		}
 		_, _ = io.WriteString(w, role+"\n")
 	})))
-	server.Handle(http.MethodGet, "/metrics", guarded(promhttp.HandlerFor(metrics, promhttp.HandlerOpts{Registry: metrics})))
+	server.Handle(http.MethodGet, "/metrics",
+		guarded(promhttp.HandlerFor(metrics, promhttp.HandlerOpts{Registry: metrics})))
 	return server
 }
 
@@ -114,7 +116,8 @@ func Start(l net.Listener, c Config, failed chan<- error) (*Server, error) {
 	site := console.New(console.Options{
 		Prefix: c.Prefix, Version: c.Version, API: ofAPI, Tokens: c.tokens, Events: events, Status: c.Client.Status,
 		Consumers: &console.Consuming{Client: c.Client, Prefix: c.Prefix, Accounts: c.Readers},
-		Ready:     c.Ready, Metrics: c.Metrics, MaxBody: c.Client.MaxPayload, Bytes: api.Bytes(), Proxies: c.proxies, Logger: c.Logger, First: c.First,
+		Ready:     c.Ready, Metrics: c.Metrics, MaxBody: c.Client.MaxPayload, Bytes: api.Bytes(), Proxies: c.proxies,
+		Logger: c.Logger, First: c.First,
 		Collections: func(ctx context.Context, most int) (wire.CollectionsReply, error) {
 			return c.Reader.Collections(ctx, sink.CollectionsOptions{Limit: most})
 		},
@@ -133,7 +136,8 @@ func Start(l net.Listener, c Config, failed chan<- error) (*Server, error) {
 		ReadTimeout:       10 * time.Second, // imports and event streams set their own
 		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       2 * time.Minute,
-		ErrorLog:          slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug), // what clients do wrong, such as a failed TLS handshake
+		// what clients do wrong, such as a failed TLS handshake
+		ErrorLog: slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),
 
 		DisableGeneralOptionsHandler: true, // its answers lack a header that each answer has
 	}}

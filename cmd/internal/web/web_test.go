@@ -19,7 +19,8 @@ func TestHealth(t *testing.T) {
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector())
 	ready := health.Problems{{Reason: errors.New("shard 3 lags by 12 messages")}}
-	srv := httptest.NewServer(handler(&access.Guard{}, func() (string, health.Problems) { return "ready", ready }, metrics))
+	srv := httptest.NewServer(handler(&access.Guard{}, func() (string, health.Problems) { return "ready", ready },
+		metrics))
 	defer srv.Close()
 	get := func(path string, status int, part string) {
 		t.Helper()
@@ -45,7 +46,8 @@ func TestHealth(t *testing.T) {
 	get("/metrics", http.StatusOK, "go_goroutines")
 	get("/else", http.StatusNotFound, "")
 	// A page of another site can reach a loopback address by a name of its own.
-	for path, want := range map[string]int{"/readyz": http.StatusMisdirectedRequest, "/metrics": http.StatusMisdirectedRequest, "/healthz": http.StatusOK} {
+	for path, want := range map[string]int{"/readyz": http.StatusMisdirectedRequest,
+		"/metrics": http.StatusMisdirectedRequest, "/healthz": http.StatusOK} {
 		req, _ := http.NewRequest(http.MethodGet, srv.URL+path, nil)
 		req.Host = "evil.example"
 		resp, err := srv.Client().Do(req)
