@@ -9,10 +9,10 @@
 local state, config, docs, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local collection, score, id, length = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local most, load = tonumber(ARGV[5]), tonumber(ARGV[6])
-local at_once, no_cut = 50, '-9223372036854775808'
+local at_once = 50
 local reply_head = head(state, config, collection, docs)
 local headers, left = {}, 1
-local rank = rank_after(index, no_cut, score, id)
+local rank = rank_after(index, score, id)
 while most > 0 and load > 0 do
 	local members = redis.call('ZRANGE', index, rank, rank + at_once - 1, 'WITHSCORES')
 	if #members == 0 then

@@ -30,7 +30,7 @@ local function reply(left)
 end
 while true do
 	local key = KEYS[3 + index]
-	local rank = rank_after(key, cuts[index], score, id)
+	local rank = math.max(rank_after(key, score, id), redis.call('ZCOUNT', key, '-inf', cuts[index]))
 	repeat
 		local take = prefix ~= '' and at_once or math.max(1, math.min(want, at_once))
 		local members = redis.call('ZRANGE', key, rank, rank + take - 1, 'WITHSCORES')

@@ -13,11 +13,10 @@
 //	session.go    one connection: its password, its time limits, its commands
 //	protocol.go   reads commands, within limits
 //	pipe.go       the connection within the process
-//	commands.go   the commands by name; hashes.go, sortedsets.go, keys.go: what they do
+//	commands.go   the commands by name; hashes.go, sortedset.go, keys.go: what they do
 //	scripts.go    runs Lua scripts
 //	dict.go       a map that can be scanned in pages
-//	sortedset.go  members in the order of their scores
-//	lexranges.go  ranges of members by their names
+//	sortedset.go  members in the order of their scores, and the commands on them
 //	reply.go      what a command answers
 //
 // # What it costs

@@ -32,9 +32,9 @@ func (p *Shard) Rewrite(ctx context.Context) error {
 }
 
 func rewrite(ctx context.Context, node redis.Cmdable) error {
-	p, err := persistence(ctx, node)
-	if err != nil || len(p) == 0 {
-		return err
+	p, err := info(ctx, node, "persistence")
+	if err != nil || len(p) == 0 { // a server without that section, as miniredis, has no files
+		return explainDenied(err)
 	}
 	if p["aof_enabled"] == "1" {
 		busy := func(p map[string]string) bool {
@@ -56,10 +56,10 @@ func rewrite(ctx context.Context, node redis.Cmdable) error {
 func background(ctx context.Context, node redis.Cmdable, what, status string, busy func(map[string]string) bool, begin func(context.Context) *redis.StatusCmd) error {
 	begun := false
 	for {
-		p, err := persistence(ctx, node)
+		p, err := info(ctx, node, "persistence")
 		switch {
 		case err != nil:
-			return err
+			return explainDenied(err)
 		case busy(p): // also with one that somebody else has begun, and that is too old
 		case begun && p[status] != "ok":
 			return fmt.Errorf("%s failed: look at the log of Redis", what)
@@ -68,7 +68,7 @@ func background(ctx context.Context, node redis.Cmdable, what, status string, bu
 		default:
 			err := begin(ctx).Err()
 			if err != nil && !isBusy(err) {
-				return denied(err)
+				return explainDenied(err)
 			}
 			begun = err == nil
 		}
@@ -78,32 +78,6 @@ func background(ctx context.Context, node redis.Cmdable, what, status string, bu
 		case <-time.After(rewritePoll):
 		}
 	}
-}
-
-func denied(err error) error {
-	if redis.HasErrorPrefix(err, "NOPERM") {
-		return fmt.Errorf("%w a command: %w", ErrDenied, err)
-	}
-	return err
-}
-
-// persistence is that section of INFO. It is empty if the server does not have it, as miniredis.
-func persistence(ctx context.Context, node redis.Cmdable) (map[string]string, error) {
-	text, err := node.Info(ctx, "persistence").Result()
-	var answer redis.Error
-	if errors.As(err, &answer) && strings.Contains(answer.Error(), "is not supported") {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("ask Redis for its persistence: %w", denied(err))
-	}
-	all := make(map[string]string)
-	for line := range strings.Lines(text) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			all[name] = value
-		}
-	}
-	return all, nil
 }
 
 // isBusy reports whether the server does something else in its background now.
