@@ -2,26 +2,13 @@ package sink
 
 import (
 	"context"
-	_ "embed" // the script
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
 	"github.com/seed18712806/lapse/sink/internal/layout"
-)
-
-//go:embed headers.lua
-var headersSource string
-
-var headersScript = layout.NewHeadScript(layout.After + headersSource)
-
-// Positions in the reply of headers.lua.
-const (
-	_ = iota // the head
-	headersScore
-	headersID
-	headersLeft
-	headersText
+	"github.com/seed18712806/lapse/ttlrules"
 )
 
 // outsideFor is how long outside reads headers. A million documents of 300 bytes take Redis about two
@@ -38,11 +25,26 @@ func (ps *shards) outside(ctx context.Context, collection string, least, most in
 	var sum atomic.Int64
 	var cut atomic.Bool
 	err = ps.each(func(p int) error {
-		for at := (place{}); ; {
-			found, left, err := ps.outsideNext(ctx, p, collection, &at, least, most)
-			sum.Add(found)
-			if err != nil || !left {
+		l := lister{shards: ps, collection: collection, headers: true, cuts: ttlrules.Cuts{Inherit: ttlrules.NoCut, Own: ttlrules.NoCut}}
+		for at := (listPosition{Shard: p, Index: layout.ByOwn}); ; {
+			v, reply, err := l.read(ctx, &at, scriptExamined, math.MaxInt32, true)
+			if err != nil {
 				return err
+			}
+			for found := reply.List(walkDocuments); len(found) > 1; found = found[2:] {
+				if !found.Has(1) {
+					continue
+				}
+				h, err := layout.ParseHeader(found.Str(1))
+				if err != nil {
+					return fmt.Errorf("a document of %s: %w: %w", collection, ErrForeign, err)
+				}
+				if !v.expired(h) && !h.Clock().Keeps(least, most) {
+					sum.Add(1)
+				}
+			}
+			if at.advance(reply); reply.Int(walkLeft) == walkEnded {
+				return nil
 			}
 			if time.Now().After(until) {
 				cut.Store(true)
@@ -51,27 +53,4 @@ func (ps *shards) outside(ctx context.Context, collection string, least, most in
 		}
 	})
 	return sum.Load(), cut.Load(), err
-}
-
-// outsideNext counts among the next documents of a shard, and moves the place behind them. left reports
-// that there are more.
-func (ps *shards) outsideNext(ctx context.Context, p int, collection string, at *place, least, most int32) (n int64, left bool, err error) {
-	args := []any{collection, at.Score, at.ID, layout.LifeHeaderLen, scriptExamined, listBytes}
-	v, reply, err := ps.ask(ctx, headersScript, p, collection, []string{ps.keys[p].Own(collection)}, args)
-	if err != nil {
-		return 0, false, err
-	}
-	for text := reply.Str(headersText); len(text) >= layout.LifeHeaderLen; text = text[layout.LifeHeaderLen:] {
-		h, err := layout.ParseHeader(text[:layout.LifeHeaderLen])
-		if err != nil {
-			return 0, false, fmt.Errorf("a document of %s: %w: %w", collection, ErrForeign, err)
-		}
-		if !v.expired(h) && !h.Clock().Keeps(least, most) {
-			n++
-		}
-	}
-	if score, ok := reply.Score(headersScore); ok && reply.Str(headersID) != "" {
-		*at = newPlace(score, reply.Str(headersID))
-	}
-	return n, reply.Int(headersLeft) == 1, nil
 }

@@ -170,7 +170,7 @@ var teeth = append([]tooth{
 		"A list by deadline misses documents with the deadline of the last one of a page.",
 		`newPlace(last.deadline, last.id)`,
 		`newPlace(last.deadline, "~")`},
-	{"walk-goes-on-after-a-score", "lists", "sink/walk.go",
+	{"walk-goes-on-after-a-score", "lists", "sink/list.go",
 		"A list misses documents that were written at the same instant as the last one of a page.",
 		`newPlace(score, reply.Str(walkID))`,
 		`newPlace(score, "~")`},
