@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"context"
 	_ "embed" // the script
 	"slices"
@@ -46,10 +47,10 @@ type CollectionsOptions struct {
 // exactly one of them. As in [Reader.Config], the configuration is that of the first
 // shard. Documents are counted as in [Reader.Count].
 func (r *Reader) Collections(ctx context.Context, opts CollectionsOptions) (wire.CollectionsReply, error) {
-	limit, err := limitOf(opts.Limit)
-	if err != nil {
+	if err := wire.CheckLimit(opts.Limit); err != nil {
 		return wire.CollectionsReply{}, err
 	}
+	limit := cmp.Or(opts.Limit, wire.DefaultListLimit)
 	pos, err := decodeNamesPosition(opts.Continuation)
 	if err != nil {
 		return wire.CollectionsReply{}, err

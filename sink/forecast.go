@@ -1,27 +1,16 @@
 package sink
 
 import (
+	"cmp"
 	"context"
-	"time"
 
 	"github.com/seed18712806/lapse/sink/internal/layout"
 	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-// ForecastOptions ask for a forecast. The zero value of each is its default.
-type ForecastOptions struct {
-	Buckets int           // 1 to wire.MaxBuckets; wire.DefaultBuckets
-	Within  time.Duration // how far to look ahead; wire.DefaultWithin
-	// Default, if not nil, is another default TTL: the forecast is then as if it were
-	// configured now. If nil, the forecast is for the configured default.
-	Default *ttlrules.Default
-	// MaxLife, if not nil, is another maxLife in seconds, 0 for none: likewise.
-	MaxLife *int32
-	// Least and Most, if not 0, are limits of the TTL in seconds: the forecast then says how many live
-	// documents do not keep to them, as if they were configured now.
-	Least, Most int32
-}
+// ForecastOptions ask for a forecast.
+type ForecastOptions = wire.ForecastOptions
 
 // Forecast counts the documents that will expire within a duration, in buckets of equal
 // length, if nobody writes or configures anything until then except opts.Default and opts.MaxLife. It counts in
@@ -33,9 +22,11 @@ func (r *Reader) Forecast(ctx context.Context, collection string, opts ForecastO
 	if err := wire.CheckCollection(collection); err != nil {
 		return wire.ForecastReply{}, err
 	}
-	if err := opts.fill(); err != nil {
+	if err := opts.Check(); err != nil {
 		return wire.ForecastReply{}, err
 	}
+	opts.Buckets = cmp.Or(opts.Buckets, wire.DefaultBuckets)
+	opts.Within = cmp.Or(opts.Within, wire.DefaultWithin)
 	ps, err := r.all(ctx)
 	if err != nil {
 		return wire.ForecastReply{}, err
@@ -66,34 +57,6 @@ func (r *Reader) Forecast(ctx context.Context, collection string, opts ForecastO
 		reply.Outside, reply.OutsideMore = &n, more
 	}
 	return reply, nil
-}
-
-// fill sets the defaults, and checks the rest.
-func (o *ForecastOptions) fill() error {
-	if o.Buckets == 0 {
-		o.Buckets = wire.DefaultBuckets
-	}
-	if o.Within == 0 {
-		o.Within = wire.DefaultWithin
-	}
-	if o.Buckets < 1 || o.Buckets > wire.MaxBuckets {
-		return invalid("buckets %d is not valid: use a whole number from 1 to %d", o.Buckets, wire.MaxBuckets)
-	}
-	const longest = ttlrules.MaxSeconds * time.Second
-	if o.Within < time.Duration(o.Buckets)*time.Millisecond || o.Within > longest {
-		return invalid("within %s is not valid for %d buckets: use a duration from a millisecond for each bucket to %d days",
-			o.Within, o.Buckets, longest/(24*time.Hour))
-	}
-	if o.Least < 0 || o.Most < 0 {
-		return invalid("limits of %d and %d seconds are not valid: use whole numbers from 1 to %d, or 0 for none", o.Least, o.Most, ttlrules.MaxSeconds)
-	}
-	if o.MaxLife != nil && *o.MaxLife < 0 {
-		return invalid("maxLife %d is not valid: use a whole number of seconds from 1 to %d, or 0 for none", *o.MaxLife, ttlrules.MaxSeconds)
-	}
-	if d := o.Default; d != nil && (*d < ttlrules.NoDefault || *d > ttlrules.MaxSeconds) {
-		return invalid("default TTL %d is not valid: use a whole number of seconds from 1 to %d, -1 for none, or 0 for off", *d, ttlrules.MaxSeconds)
-	}
-	return nil
 }
 
 // forecast is a forecast that is being made.

@@ -6,7 +6,6 @@ import (
 	_ "embed" // the scripts
 	"math"
 	"strconv"
-	"time"
 
 	"github.com/seed18712806/lapse/sink/internal/layout"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -14,30 +13,13 @@ import (
 )
 
 // ListOptions ask for a page.
-type ListOptions struct {
-	Limit int // 1 to wire.MaxListLimit; wire.DefaultListLimit if 0
-	// MaxBytes limits the bytes of bodies and ids in the page, which has one document at
-	// least; no limit if 0.
-	MaxBytes int
-	// Continuation is that of the page before. What of the options below is left out is as it was
-	// for that page, and nothing of it may be another.
-	Continuation string
-	// Order is wire.ByDeadline for the documents that will expire, the next to expire first; "" for
-	// all, in no particular order.
-	Order wire.Order
-	// Until and Within, of which one may be set, limit a list by deadline to those that will expire
-	// by an instant, or within a duration from the first page on.
-	Until  *wire.Time
-	Within time.Duration
-	// Prefix selects the documents whose ids begin with it. It does not go with Order. The list
-	// examines all ids, so a page may be empty and not be the last.
-	Prefix string
-}
+type ListOptions = wire.ListOptions
 
-// Scans reports whether the list examines all ids to find some.
-func (o ListOptions) Scans() bool {
+// Scans reports whether a list examines all ids to find some.
+func Scans(o ListOptions) bool {
 	var pos listPosition
-	return o.Prefix != "" || len(o.Continuation) <= longestContinuation && decodeContinuation(o.Continuation, &pos) == nil && pos.Prefix != ""
+	return o.Prefix != "" ||
+		len(o.Continuation) <= longestContinuation && decodeContinuation(o.Continuation, &pos) == nil && pos.Prefix != ""
 }
 
 // Page is a part of a collection. The last page has no continuation.
@@ -127,17 +109,17 @@ func (r *Reader) List(ctx context.Context, collection string, opts ListOptions) 
 	if err := wire.CheckCollection(collection); err != nil {
 		return Page{}, err
 	}
-	var err error
-	if opts.Limit, err = limitOf(opts.Limit); err != nil {
+	if err := opts.Check(); err != nil {
 		return Page{}, err
 	}
+	opts.Limit = cmp.Or(opts.Limit, wire.DefaultListLimit)
 	ps, err := r.all(ctx)
 	if err != nil {
 		return Page{}, err
 	}
 	pos, err := ps.decodePosition(opts.Continuation)
 	if err == nil {
-		err = opts.settle(&pos)
+		err = settle(&opts, &pos)
 	}
 	if err != nil {
 		return Page{}, err

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"github.com/seed18712806/lapse/sink/internal/layout"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -51,43 +50,29 @@ func (o orderedPosition) valid() bool {
 	return o.Inherit.valid() && o.Own.valid() && o.Within >= 0 && o.Until > -layout.NeverScore && o.Until < layout.NeverScore
 }
 
-// settle checks the options of a page that begins at a position, and completes them from it. It
-// completes the position of the first page of a list by deadline, but for Within.
-func (o *ListOptions) settle(pos *listPosition) error {
-	if o.Order != "" && o.Order != wire.ByDeadline {
-		return invalid("order %s is not valid: use %q, or leave it out for no particular order", wire.Quote(string(o.Order)), wire.ByDeadline)
-	}
-	const longest = ttlrules.MaxSeconds * time.Second
-	if o.Within < 0 || o.Within > longest || o.Within != 0 && o.Within < time.Millisecond {
-		return invalid("within %s is not valid: use a duration from a millisecond to %d days", o.Within, longest/(24*time.Hour))
-	}
-	if len(o.Prefix) > wire.MaxID || !utf8.ValidString(o.Prefix) {
-		return invalid("prefix %s is not valid: use up to %d bytes of UTF-8 text, with which ids begin", wire.Quote(o.Prefix), wire.MaxID)
-	}
-	if o.Until != nil && o.Within != 0 {
-		return invalid("until and within are both set: use one of them")
-	}
-	if o.Order == "" && pos.Ordered == nil && (o.Until != nil || o.Within != 0) {
-		return invalid("until and within limit a list by deadline: use them with the order %q", wire.ByDeadline)
-	}
-	if o.Prefix != "" && (o.Order != "" || pos.Ordered != nil) {
-		return invalid("a list by deadline cannot select by a prefix: leave out the prefix or the order")
+// settle completes the options of a page, which were checked, from the position at which it begins. It completes the
+// position of the first page of a list by deadline, but for Within.
+func settle(o *ListOptions, pos *listPosition) error {
+	until := int64(0)
+	if o.Until != nil {
+		until = min(max(int64(*o.Until), 1), layout.NeverScore-1)
 	}
 	if o.Continuation == "" {
 		if o.Order == wire.ByDeadline {
-			pos.Ordered = &orderedPosition{Within: o.Within.Milliseconds()}
-			if o.Until != nil {
-				pos.Ordered.Until = min(max(int64(*o.Until), 1), layout.NeverScore-1)
-			}
+			pos.Ordered = &orderedPosition{Until: until, Within: o.Within.Milliseconds()}
 		}
 		return nil
 	}
-	was := pos.Ordered
-	other := (o.Order != "") && was == nil || o.Prefix != "" && o.Prefix != pos.Prefix ||
-		o.Within != 0 && o.Within.Milliseconds() != was.Within ||
-		o.Until != nil && (was.Within != 0 || was.Until != min(max(int64(*o.Until), 1), layout.NeverScore-1))
+	was, other := pos.Ordered, o.Prefix != "" && o.Prefix != pos.Prefix
+	if was == nil {
+		other = other || o.Order != "" || until != 0 || o.Within != 0
+	} else {
+		other = other || o.Within != 0 && o.Within.Milliseconds() != was.Within ||
+			until != 0 && (was.Within != 0 || was.Until != until)
+	}
 	if other {
-		return invalid("the continuation is of a list with another order, until, within or prefix: use those of the page before, or begin anew without a continuation")
+		return invalid("the continuation is of a list with another order, until, within or prefix: " +
+			"use those of the page before, or begin anew without a continuation")
 	}
 	o.Prefix = pos.Prefix
 	return nil

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -55,10 +56,10 @@ func (r *Reader) Query(ctx context.Context, collection string, opts QueryOptions
 	if err := wire.CheckCollection(collection); err != nil {
 		return QueryPage{}, err
 	}
-	limit, err := limitOf(opts.Limit)
-	if err != nil {
+	if err := wire.CheckLimit(opts.Limit); err != nil {
 		return QueryPage{}, err
 	}
+	limit := cmp.Or(opts.Limit, wire.DefaultListLimit)
 	s, from, err := opts.settle()
 	if err != nil {
 		return QueryPage{}, err

@@ -132,7 +132,10 @@ func (o QueryOptions) settle() (s selection, from queryPlace, err error) {
 	if s.order.ByDeadline {
 		l.Order = wire.ByDeadline
 	}
-	if err = l.settle(&pos); err != nil {
+	if err = l.Check(); err == nil {
+		err = settle(&l, &pos)
+	}
+	if err != nil {
 		return s, from, err
 	}
 	from.Deadline = pos.Ordered

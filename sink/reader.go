@@ -22,7 +22,7 @@ var (
 	// ErrUnavailable: the shard is being rebuilt or was never initialised. Try again later.
 	ErrUnavailable = layout.ErrUnavailable
 	// ErrInvalidRequest: a limit, a continuation or a forecast is out of range.
-	ErrInvalidRequest = errors.New("invalid request")
+	ErrInvalidRequest = wire.ErrInvalidRequest
 	// ErrNoIndex: no index of the collection serves the query. It is also an ErrInvalidRequest.
 	ErrNoIndex = fmt.Errorf("%w: no index serves the query", ErrInvalidRequest)
 	// ErrIndexMade: the index that would serve the query is still being made. It is also an ErrUnavailable.
@@ -31,12 +31,6 @@ var (
 	// divided into another number of shards than the Reader was made for.
 	ErrForeign = layout.ErrForeign
 )
-
-// invalidRequest is an ErrInvalidRequest whose text is a sentence for the client.
-type invalidRequest string
-
-func (e invalidRequest) Error() string { return string(e) }
-func (invalidRequest) Unwrap() error   { return ErrInvalidRequest }
 
 // noIndex is an ErrNoIndex whose text is a sentence for the client.
 type noIndex string
@@ -52,18 +46,8 @@ type indexMade string
 func (e indexMade) Error() string { return string(e) }
 func (indexMade) Unwrap() error   { return ErrIndexMade }
 
-func invalid(format string, args ...any) error { return invalidRequest(fmt.Sprintf(format, args...)) }
-
-// limitOf is the limit of a request, or the default limit if it is 0.
-func limitOf(limit int) (int, error) {
-	if limit == 0 {
-		return wire.DefaultListLimit, nil
-	}
-	if limit < 1 || limit > wire.MaxListLimit {
-		return 0, invalid("limit %d is not valid: use a whole number from 1 to %d", limit, wire.MaxListLimit)
-	}
-	return limit, nil
-}
+// invalid makes an ErrInvalidRequest whose text is a sentence for the client.
+func invalid(format string, args ...any) error { return wire.InvalidRequest(format, args...) }
 
 // Document is a live document.
 type Document struct {

@@ -124,7 +124,7 @@ func (d *Dear) Query(ctx context.Context, collection string, opts sink.QueryOpti
 
 // List implements [Reader]. A list by prefix examines all ids.
 func (d *Dear) List(ctx context.Context, collection string, opts sink.ListOptions) (sink.Page, error) {
-	if !opts.Scans() {
+	if !sink.Scans(opts) {
 		return d.Reader.List(ctx, collection, opts)
 	}
 	leave, err := d.enter(ctx)

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/nats-io/nats.go"
 
@@ -12,33 +13,46 @@ import (
 
 // ParseQuery reads the body of a query: a [wire.QueryRequest]. Its error is about the request.
 func ParseQuery(body []byte) (opts sink.QueryOptions, err error) {
-	var req struct {
-		wire.QueryRequest
-		Until string `json:"until"`
-	}
-	f, err := parseBody(body, &req, "where", "order", "until", "within", "count", "scan", "limit", "continuation")
+	f, err := wire.ParseFields(body, "where", "order", "until", "within", "count", "scan", "limit", "continuation")
 	if err != nil {
 		return opts, err
 	}
-	if err := f.check("limit", req.Limit, wire.MaxListLimit); err != nil {
+	return QueryOf(f)
+}
+
+// QueryOf reads the properties of a query.
+func QueryOf(f wire.Fields) (opts sink.QueryOptions, err error) {
+	if opts.Limit, opts.Continuation, err = wire.ParsePage(f); err != nil {
 		return opts, err
 	}
-	opts = sink.QueryOptions{Limit: req.Limit, Continuation: req.Continuation, Count: req.Count, Scan: req.Scan}
-	where := make(map[string][]byte, len(req.Where))
-	for pointer, condition := range req.Where {
-		where[pointer] = condition
+	var where map[string]json.RawMessage
+	var order string
+	var ordered bool
+	if _, err = f.Read("where", &where); err == nil {
+		ordered, err = f.Read("order", &order)
+	}
+	for name, into := range map[string]*bool{"count": &opts.Count, "scan": &opts.Scan} {
+		if err == nil {
+			_, err = f.Read(name, into)
+		}
+	}
+	if err != nil {
+		return opts, err
 	}
 	if len(where) > 0 {
-		if opts.Where, err = entries.ParseWhere(where); err != nil {
-			return opts, badRequest("%s", err)
+		conditions := make(map[string][]byte, len(where))
+		for pointer, condition := range where {
+			conditions[pointer] = condition
 		}
+		opts.Where, err = entries.ParseWhere(conditions)
 	}
-	if f.has("order") {
-		if opts.Order, err = entries.ParseOrder(string(req.Order)); err != nil {
-			return opts, badRequest("%s", err)
-		}
+	if err == nil && ordered {
+		opts.Order, err = entries.ParseOrder(order)
 	}
-	opts.Until, opts.Within, err = f.span(req.Until, req.Within)
+	if err != nil {
+		return opts, wire.InvalidRequest("%s", err)
+	}
+	opts.Until, opts.Within, err = f.Span()
 	return opts, err
 }
 

@@ -66,10 +66,6 @@ func (f *failure) message(subject string) *nats.Msg {
 	return m
 }
 
-func badRequest(format string, args ...any) error {
-	return &failure{code: wire.StatusBadRequest, text: fmt.Sprintf(format, args...)}
-}
-
 func tooLarge(reply *nats.Msg, most int64) error {
 	return &failure{code: wire.StatusTooLarge, text: fmt.Sprintf("the answer is %d bytes long, and the NATS server's maximum payload is %d: raise max_payload, or read Redis directly", len(reply.Data), most)}
 }
