@@ -17,7 +17,7 @@ import (
 // return what the map and the rules say.
 func TestRandomHistories(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
-		rapid.Check(t, func(t *rapid.T) {
+		check(t, func(t *rapid.T) {
 			const start = far
 			r := newRig(t, s, rapid.IntRange(1, 3).Draw(t, "shards"), start)
 			now := int64(start)

@@ -53,6 +53,9 @@ func (o orderedPosition) valid() bool {
 // settle completes the options of a page, which were checked, from the position at which it begins. It completes the
 // position of the first page of a list by deadline, but for Within.
 func settle(o *ListOptions, pos *listPosition) error {
+	if o.Order == "" && pos.Ordered == nil && (o.Until != nil || o.Within != 0) {
+		return invalid("until and within limit a list by deadline: use them with the order %q", wire.ByDeadline)
+	}
 	until := int64(0)
 	if o.Until != nil {
 		until = min(max(int64(*o.Until), 1), layout.NeverScore-1)
@@ -65,7 +68,7 @@ func settle(o *ListOptions, pos *listPosition) error {
 	}
 	was, other := pos.Ordered, o.Prefix != "" && o.Prefix != pos.Prefix
 	if was == nil {
-		other = other || o.Order != "" || until != 0 || o.Within != 0
+		other = other || o.Order != ""
 	} else {
 		other = other || o.Within != 0 && o.Within.Milliseconds() != was.Within ||
 			until != 0 && (was.Within != 0 || was.Until != until)

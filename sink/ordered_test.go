@@ -68,7 +68,7 @@ func (r *rig) randomDefault(t *rapid.T) {
 // It fails if List goes through the hash, or goes on behind the last score rather than the last member.
 func TestG2_ListOnce(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
-		rapid.Check(t, func(t *rapid.T) {
+		check(t, func(t *rapid.T) {
 			r := newRig(t, s, rapid.IntRange(1, 3).Draw(t, "shards"), far)
 			r.randomDefault(t)
 			stay := r.crowd(t, rapid.SampledFrom([]int{0, 3, 40, 150}).Draw(t, "documents"))
@@ -158,7 +158,7 @@ func (r *rig) expiringIn(collection string, now, by int64) (ids []string) {
 // ends with the first shard that ends.
 func TestG2_ListByDeadline(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
-		rapid.Check(t, func(t *rapid.T) {
+		check(t, func(t *rapid.T) {
 			r := newRig(t, s, rapid.IntRange(1, 5).Draw(t, "shards"), far)
 			for range rapid.IntRange(0, 2).Draw(t, "epochs") {
 				r.randomDefault(t)
@@ -201,7 +201,7 @@ func TestG2_ListByDeadline(t *testing.T) {
 // It fails if the continuation keeps a deadline for the documents that inherit the default.
 func TestListByDeadlineReconfigured(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
-		rapid.Check(t, func(t *rapid.T) {
+		check(t, func(t *rapid.T) {
 			r := newRig(t, s, rapid.IntRange(1, 3).Draw(t, "shards"), far)
 			r.WithDefault("orders", 0, 20)
 			r.crowd(t, 40)

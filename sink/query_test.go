@@ -101,7 +101,7 @@ func (r *rig) randomOrders(t *rapid.T, n int) (indexes []string) {
 // It fails if a document with an array is returned at each of its entries, or a page goes on at another place.
 func TestG2_Query(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
-		rapid.Check(t, func(t *rapid.T) {
+		check(t, func(t *rapid.T) {
 			r := newRig(t, s, rapid.IntRange(1, 4).Draw(t, "shards"), far)
 			indexes := r.randomOrders(t, rapid.SampledFrom([]int{0, 30, 60}).Draw(t, "documents"))
 			for range 6 {
@@ -115,7 +115,7 @@ func TestG2_Query(t *testing.T) {
 // is returned was live and selected at that moment.
 func TestG2_QueryMeanwhile(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
-		rapid.Check(t, func(t *rapid.T) {
+		check(t, func(t *rapid.T) {
 			r := newRig(t, s, rapid.IntRange(1, 3).Draw(t, "shards"), far)
 			indexes := r.randomOrders(t, 20)
 			now := int64(far)
@@ -167,10 +167,13 @@ func TestQueryBounds(t *testing.T) {
 		}
 		r.put(bodies)
 		orders := []string{"", "/n", "-/n", "deadline", "id"}
-		if strings.HasSuffix(t.Name(), "/miniredis") { // it sorts the whole index for each script
+		if onMiniredis(t) {
 			orders = []string{"", "-/n"}
 		}
-		for _, indexes := range [][]string{{"/kind", "/n"}, {"/kind", "/n", "/rare", "/every"}} {
+		for i, indexes := range [][]string{{"/kind", "/n", "/rare", "/every"}, {"/kind", "/n"}} {
+			if i > 0 && onMiniredis(t) {
+				continue
+			}
 			r.declare(indexes...)
 			for _, texts := range [][]string{{"kind=1", "rare=7"}, {"kind=0", "rare=7"}, {"kind=0,1", "rare<100"}, {"n>=5", "kind=1"}} {
 				for _, order := range orders {
@@ -178,7 +181,7 @@ func TestQueryBounds(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					opts := sink.QueryOptions{Limit: 40, Where: r.where(texts...), Order: by}
+					opts := sink.QueryOptions{Limit: 100, Where: r.where(texts...), Order: by}
 					r.wantQuery(opts, far)
 				}
 			}

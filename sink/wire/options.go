@@ -245,8 +245,6 @@ func (o ListOptions) Check() error {
 		return notValid("prefix", Quote(o.Prefix))
 	case o.Until != nil && o.Within != 0:
 		return InvalidRequest("until and within are both set: use one of them")
-	case o.Order == "" && o.Continuation == "" && (o.Until != nil || o.Within != 0):
-		return InvalidRequest("until and within limit a list by deadline: use them with the order %q", ByDeadline)
 	case o.Prefix != "" && o.Order != "":
 		return InvalidRequest("a list by deadline cannot select by a prefix: leave out the prefix or the order")
 	}
