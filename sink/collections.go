@@ -117,8 +117,10 @@ func (ps *shards) describe(ctx context.Context, names []string) ([]wire.Collecti
 		if !sum.exists {
 			continue
 		}
-		collections = append(collections, wire.Collection{Name: name, DefaultTTL: config.DefaultTTL, IndexingMode: config.IndexingMode,
-			MaxLife: config.MaxLife, Paused: config.Paused, Indexes: config.Indexes, Etag: config.Etag, Live: sum.live, Expired: sum.expired})
+		collections = append(collections, wire.Collection{Name: name, DefaultTTL: config.DefaultTTL,
+			IndexingMode: config.IndexingMode,
+			MaxLife:      config.MaxLife, Paused: config.Paused, Indexes: config.Indexes, Etag: config.Etag, Live: sum.live,
+			Expired: sum.expired})
 	}
 	return collections, nil
 }

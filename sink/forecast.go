@@ -40,7 +40,8 @@ func (r *Reader) Forecast(ctx context.Context, collection string, opts ForecastO
 	if err != nil {
 		return wire.ForecastReply{}, err
 	}
-	f := forecast{now: first.now, buckets: opts.Buckets, within: opts.Within.Milliseconds(), change: opts.Default, life: opts.MaxLife}
+	f := forecast{now: first.now, buckets: opts.Buckets, within: opts.Within.Milliseconds(), change: opts.Default,
+		life: opts.MaxLife}
 	sums, into := make([][]int64, len(ps.keys)), make([][]int, len(ps.keys))
 	err = ps.each(func(p int) (err error) {
 		_, sums[p], err = ps.counts(ctx, p, collection, func(v view) (ranges []scoreRange, err error) {
@@ -103,7 +104,8 @@ func (f forecast) ranges(c layout.Config, collection string) (ranges []scoreRang
 	now, with := f.now, func(h ttlrules.History) ttlrules.History { return h }
 	if f.changed() {
 		if c.NoIndex && f.change != nil && *f.change != ttlrules.Off {
-			return nil, nil, invalid("collection %s has the indexingMode none, so its defaultTtl cannot be set: configure the indexingMode consistent first", collection)
+			return nil, nil, invalid("collection %s has the indexingMode none, so its defaultTtl cannot be set: configure the "+
+				"indexingMode consistent first", collection)
 		}
 		if len(c.History) > 0 {
 			now = max(now, c.History[len(c.History)-1].Since) // this shard may be ahead of the first one
@@ -167,7 +169,8 @@ func (ps *shards) outside(ctx context.Context, collection string, least, most in
 	var sum atomic.Int64
 	var cut atomic.Bool
 	err = ps.each(func(p int) error {
-		l := lister{shards: ps, collection: collection, headers: true, cuts: ttlrules.Cuts{Inherit: ttlrules.NoCut, Own: ttlrules.NoCut}}
+		l := lister{shards: ps, collection: collection, headers: true, cuts: ttlrules.Cuts{Inherit: ttlrules.NoCut,
+			Own: ttlrules.NoCut}}
 		for at := (listPosition{Shard: p, Index: layout.ByOwn}); ; {
 			v, reply, err := l.read(ctx, &at, scriptExamined, math.MaxInt32, true)
 			if err != nil {

@@ -74,12 +74,14 @@ func (p place) compare(other place) int {
 // valid reports whether the place is one of those that continuations have.
 func (p place) valid() bool {
 	n, err := strconv.ParseInt(p.Score, 10, 64)
-	ok := err == nil && strconv.FormatInt(n, 10) == p.Score && n >= -layout.NeverScore && n <= layout.NeverScore && p.ID != ""
+	ok := err == nil && strconv.FormatInt(n, 10) == p.Score && n >= -layout.NeverScore && n <= layout.NeverScore &&
+		p.ID != ""
 	return (ok || p == place{}) && len(p.ID) <= wire.MaxID
 }
 
 // errContinuation refuses a continuation that no page has.
-var errContinuation = invalid("the continuation is not valid: use the one of the page before, as it is, or none to begin")
+var errContinuation = invalid("the continuation is not valid: use the one of the page before, as it is, or none to " +
+	"begin")
 
 func (ps *shards) decodePosition(s string) (pos listPosition, err error) {
 	if s == "" {
@@ -96,7 +98,8 @@ func (pos listPosition) valid(shards int) bool {
 		pos.Ordered = nil
 		return pos == listPosition{} && o.valid()
 	}
-	return pos.Shard >= 0 && pos.Shard < shards && (pos.Index == layout.ByInherit || pos.Index == layout.ByOwn) && pos.At.valid() && len(pos.Prefix) <= wire.MaxID
+	return pos.Shard >= 0 && pos.Shard < shards && (pos.Index == layout.ByInherit || pos.Index == layout.ByOwn) &&
+		pos.At.valid() && len(pos.Prefix) <= wire.MaxID
 }
 
 // List reads a collection in pages, in no particular order unless opts.Order says so.
@@ -250,7 +253,8 @@ func (l *lister) read(ctx context.Context, pos *listPosition, most, room int, on
 	for {
 		args := []any{l.collection, l.cuts.Inherit, l.cuts.Own, int(pos.Index), pos.At.Score, pos.At.ID, l.opts.Prefix,
 			most, room, one, listBytes, scriptExamined, l.headers}
-		v, reply, err := l.ask(ctx, walkScript, pos.Shard, l.collection, []string{k.Inherit(l.collection), k.Own(l.collection)}, args)
+		v, reply, err := l.ask(ctx, walkScript, pos.Shard, l.collection, []string{k.Inherit(l.collection),
+			k.Own(l.collection)}, args)
 		switch {
 		case err != nil:
 			return view{}, nil, err

@@ -113,7 +113,8 @@ func (ps *shards) collectionNames(ctx context.Context, pos *namesPosition) (sort
 }
 
 // scanNames returns the names in one hash of a shard, and when the scan began. It reads so many pages at most.
-func (ps *shards) scanNames(ctx context.Context, p int, hash string, pages int) (names []string, began int64, err error) {
+func (ps *shards) scanNames(ctx context.Context, p int, hash string, pages int) (names []string, began int64,
+	err error) {
 	k := ps.keys[p]
 	for cursor := "0"; ; pages-- {
 		reply, _, now, err := ps.run(ctx, namesScript, p, []string{k.State(), k.Config()}, []any{hash, cursor, namesChunk})

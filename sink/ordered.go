@@ -47,7 +47,8 @@ type orderedPosition struct {
 }
 
 func (o orderedPosition) valid() bool {
-	return o.Inherit.valid() && o.Own.valid() && o.Within >= 0 && o.Until > -layout.NeverScore && o.Until < layout.NeverScore
+	return o.Inherit.valid() && o.Own.valid() && o.Within >= 0 && o.Until > -layout.NeverScore &&
+		o.Until < layout.NeverScore
 }
 
 // settle completes the options of a page, which were checked, from the position at which it begins. It completes the
@@ -101,11 +102,13 @@ func (ps *shards) repeat(ctx context.Context, collection string, page func() err
 }
 
 func notReached(collection string) error {
-	return fmt.Errorf("%w: a change of the configuration of collection %s has not reached all shards", ErrUnavailable, collection)
+	return fmt.Errorf("%w: a change of the configuration of collection %s has not reached all shards", ErrUnavailable,
+		collection)
 }
 
 // listOrdered reads a page of the documents that will expire.
-func (ps *shards) listOrdered(ctx context.Context, collection string, opts ListOptions, from orderedPosition) (page Page, err error) {
+func (ps *shards) listOrdered(ctx context.Context, collection string, opts ListOptions,
+	from orderedPosition) (page Page, err error) {
 	first, err := ps.view(ctx, 0, collection)
 	if err != nil {
 		return Page{}, err
@@ -166,7 +169,8 @@ func (a member) compare(b member) int {
 func (m *merger) begin(ctx context.Context, cuts ttlrules.Cuts) error {
 	err := m.each(func(p int) error {
 		s := &m.sources[p]
-		s.parts = []stretch{{index: layout.ByOwn, cut: cuts.Own, last: m.from.Own}, {index: layout.ByInherit, cut: cuts.Inherit, last: m.from.Inherit}}
+		s.parts = []stretch{{index: layout.ByOwn, cut: cuts.Own, last: m.from.Own},
+			{index: layout.ByInherit, cut: cuts.Inherit, last: m.from.Inherit}}
 		return m.read(ctx, p)
 	})
 	if err != nil {
@@ -259,7 +263,8 @@ func (m *merger) next(ctx context.Context) (*member, error) {
 				return nil, err
 			}
 		}
-		if one := s.next(); one != nil && (m.from.Until == 0 || one.deadline <= m.from.Until) && (next == nil || one.compare(*next) < 0) {
+		if one := s.next(); one != nil && (m.from.Until == 0 || one.deadline <= m.from.Until) &&
+			(next == nil || one.compare(*next) < 0) {
 			next = one
 		}
 	}
@@ -298,8 +303,8 @@ func (s *source) take() {
 	part.last, part.members = newPlace(part.members[0].score, part.members[0].id), part.members[1:]
 }
 
-// cut takes the cuts of a view, and reports whether what the script was asked with passed over what may be live, or left
-// out a band.
+// cut takes the cuts of a view, and reports whether what the script was asked with passed over what may be live, or
+// left out a band.
 func (m *merger) cut(s *source, v view) (lowered bool) {
 	for i := range s.parts {
 		part, cut := &s.parts[i], v.cuts().Own
@@ -332,7 +337,8 @@ func (m *merger) read(ctx context.Context, p int) error {
 		for _, part := range s.parts {
 			args = append(args, int(part.index), part.cut, part.last.Score, part.last.ID)
 		}
-		v, reply, err := m.ask(ctx, nearestScript, p, m.collection, []string{k.Inherit(m.collection), k.Own(m.collection)}, args)
+		v, reply, err := m.ask(ctx, nearestScript, p, m.collection, []string{k.Inherit(m.collection), k.Own(m.collection)},
+			args)
 		if err != nil {
 			return err
 		}
@@ -389,7 +395,8 @@ func newBodies(ps *shards, collection string, maxBytes int, sources []source) *b
 
 // visit reads documents, and calls visit for each in order, until it returns that the page is full: the first n. Those
 // that have changed since they were chosen, so that they have another place in the order, are nil.
-func (b *bodies) visit(ctx context.Context, chosen []member, visit func(d *Document) (full bool, err error)) (n int, err error) {
+func (b *bodies) visit(ctx context.Context, chosen []member, visit func(d *Document) (full bool, err error)) (n int,
+	err error) {
 	involved := 0
 	for _, c := range chosen {
 		if len(b.left[c.shard]) == 0 {

@@ -258,7 +258,8 @@ func (o QueryOptions) settle() (s selection, from queryPlace, err error) {
 	other := len(given.texts) > 0 && !maps.EqualFunc(given.texts, s.texts, same) ||
 		given.order != entries.Order{} && given.order != s.order || given.count && !s.count || given.scan && !s.scan
 	if other {
-		return s, from, invalid("the continuation is of another query: use where, order, count and scan of the page before, " +
+		return s, from, invalid("the continuation is of another query: use where, order, count and scan of the page " +
+			"before, " +
 			"or begin anew without a continuation")
 	}
 	if len(s.where) == 0 && s.order == (entries.Order{}) {

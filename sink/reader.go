@@ -112,7 +112,8 @@ func NewReader(client redis.UniversalClient, opts ReaderOptions) (*Reader, error
 		return nil, err
 	}
 	if opts.Shards < 0 || opts.Shards > wire.MaxShards {
-		return nil, fmt.Errorf("%d shards are not valid: use a number from 1 to %d, or 0 to find it in Redis", opts.Shards, wire.MaxShards)
+		return nil, fmt.Errorf("%d shards are not valid: use a number from 1 to %d, or 0 to find it in Redis", opts.Shards,
+			wire.MaxShards)
 	}
 	r := &Reader{client: client, prefix: prefix, finds: opts.Shards == 0, refuse: opts.Refuse}
 	if !r.finds {
@@ -130,7 +131,8 @@ func (v view) document(id, value string) (d Document, ok bool, err error) {
 	if v.expired(h) {
 		return d, false, nil
 	}
-	d = Document{ID: id, Etag: wire.Etag(h.Etag), Ts: wire.Time(h.Ts), Target: h.Target, Clock: wire.Time(h.Clock().Begin()), Trace: h.Trace, Body: []byte(body)}
+	d = Document{ID: id, Etag: wire.Etag(h.Etag), Ts: wire.Time(h.Ts), Target: h.Target,
+		Clock: wire.Time(h.Clock().Begin()), Trace: h.Trace, Body: []byte(body)}
 	if d.Created = wire.Time(h.Created); d.Created == d.Clock {
 		d.Created = 0
 	}

@@ -92,7 +92,8 @@ func (r *Reader) all(ctx context.Context) (*shards, error) {
 	case len(numbers) == 0:
 		return nil, fmt.Errorf("%w: Redis holds nothing under the prefix %s yet", ErrUnavailable, r.prefix)
 	case len(numbers) > 1:
-		return nil, fmt.Errorf("%w: Redis holds both the documents of %s and those of %s under the prefix %s: remove the keys that are no longer in use",
+		return nil, fmt.Errorf("%w: Redis holds both the documents of %s and those of %s under the prefix %s: remove the "+
+			"keys that are no longer in use",
 			ErrForeign, plural(numbers[0]), plural(numbers[1]), r.prefix)
 	}
 	ps := r.newShards(numbers[0])
@@ -118,9 +119,11 @@ func (ps *shards) missing(ctx context.Context, p, stored int) error {
 	}
 	if ps.finds {
 		ps.found.CompareAndSwap(ps, nil)
-		return fmt.Errorf("%w: there were %s, and lapse was made anew with %s: try again", ErrUnavailable, plural(n), plural(stored))
+		return fmt.Errorf("%w: there were %s, and lapse was made anew with %s: try again", ErrUnavailable, plural(n),
+			plural(stored))
 	}
-	return fmt.Errorf("%w: Redis has the documents of %s, and this reader was made for %s", ErrForeign, plural(stored), plural(n))
+	return fmt.Errorf("%w: Redis has the documents of %s, and this reader was made for %s", ErrForeign, plural(stored),
+		plural(n))
 }
 
 func plural(shards int) string {
@@ -209,7 +212,8 @@ func (ps *shards) view(ctx context.Context, p int, collection string) (view, err
 // ask runs a script about one collection, whose reply begins with a head. The script takes
 // the keys of the state, the configurations and the documents, then more keys. ask returns an
 // error if the shard must not be read.
-func (ps *shards) ask(ctx context.Context, script *redis.Script, p int, collection string, more []string, args []any) (view, layout.Reply, error) {
+func (ps *shards) ask(ctx context.Context, script *redis.Script, p int, collection string, more []string,
+	args []any) (view, layout.Reply, error) {
 	k := ps.keys[p]
 	keys := append([]string{k.State(), k.Config(), k.Docs(collection)}, more...)
 	reply, head, now, err := ps.run(ctx, script, p, keys, args)
@@ -228,7 +232,8 @@ func (ps *shards) ask(ctx context.Context, script *redis.Script, p int, collecti
 
 // run runs a script whose reply begins with a head. It returns an error if the shard must
 // not be read, and else the instant by which documents are judged.
-func (ps *shards) run(ctx context.Context, script *redis.Script, p int, keys []string, args []any) (reply layout.Reply, head layout.Head, now int64, err error) {
+func (ps *shards) run(ctx context.Context, script *redis.Script, p int, keys []string, args []any) (reply layout.Reply,
+	head layout.Head, now int64, err error) {
 	// Replies may arrive in another order than the server sent them. So this one is compared
 	// with the state that was seen before the request, not with the latest one.
 	seen := ps.seen[p].get()
@@ -260,7 +265,8 @@ func (ps *shards) check(ctx context.Context, p int, head layout.Head, seen posit
 	switch head.Rebuild {
 	case "":
 	case layout.Refused:
-		return unavailable("has lost data, and the log no longer reaches back to rebuild it; see /readyz of the process that owns the shard")
+		return unavailable("has lost data, and the log no longer reaches back to rebuild it; see /readyz of the process " +
+			"that owns the shard")
 	default:
 		return unavailable("is being rebuilt")
 	}

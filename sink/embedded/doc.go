@@ -3,7 +3,8 @@
 //
 // It speaks the protocol of Redis, and answers the commands that lapse uses, its Lua scripts
 // included, as Redis does: one after the other. It has some more commands, for people who look into it
-// with redis-cli, but no expiry of keys, no transactions, no persistence and no users. Run the tests of the store on it and on a redis-server.
+// with redis-cli, but no expiry of keys, no transactions, no persistence and no users. Run the tests of the store on it
+// and on a redis-server.
 //
 // It listens nowhere: [Server.Dial] connects within the process. [Server.Listen] opens an address to
 // clients that give a password. For those it bounds their number, the time until they give the

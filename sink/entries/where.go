@@ -197,8 +197,8 @@ func (p *parser) value(text []byte) (Value, error) {
 	return v, p.wrong("has the number %s: use one that a 64-bit floating point number can be.", text)
 }
 
-// Encode returns a condition as [ParseWhere] reads it, always in the same form. Of a condition that no request can have,
-// such as the zero Condition, it returns what ParseWhere refuses.
+// Encode returns a condition as [ParseWhere] reads it, always in the same form. Of a condition that no request can
+// have, such as the zero Condition, it returns what ParseWhere refuses.
 func (c Condition) Encode() []byte {
 	members := map[string]any{}
 	end := func(v *Value, equal bool, name, nameEqual string) {

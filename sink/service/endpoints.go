@@ -40,7 +40,8 @@ func (s *Service) arguments(subject string, e endpoint) ([]string, error) {
 	tokens := strings.Split(strings.TrimPrefix(subject, s.opts.Prefix.Read(e.verb, "")), ".")
 	if n := strings.Count(e.arguments, ".") + 1; len(tokens) != n {
 		return nil, wire.InvalidRequest("the subject has %d tokens after %q: use %s, "+
-			"and in an id write every byte but A-Z a-z 0-9 _ - ~ : @ + = , as %%XX (a dot is %%2E)", len(tokens), e.verb, s.usage(e))
+			"and in an id write every byte but A-Z a-z 0-9 _ - ~ : @ + = , as %%XX (a dot is %%2E)", len(tokens), e.verb,
+			s.usage(e))
 	}
 	return tokens, wire.CheckCollection(tokens[0])
 }

@@ -40,7 +40,8 @@ func ReadsTotal(via string) *prometheus.CounterVec {
 		Help: "Reads that this process has answered, by verb and code: 200, or the code of the error.",
 	}, []string{"read", "code"})
 	for _, e := range endpoints { // so that the first one is an increase
-		for _, code := range []int{wire.StatusOK, wire.StatusBadRequest, wire.StatusNotFound, wire.StatusInternal, wire.StatusUnavailable} {
+		for _, code := range []int{wire.StatusOK, wire.StatusBadRequest, wire.StatusNotFound, wire.StatusInternal,
+			wire.StatusUnavailable} {
 			reads.WithLabelValues(e.verb, strconv.Itoa(code))
 		}
 	}
@@ -69,7 +70,8 @@ func (m *meters) observe(verb string, code int, took time.Duration) {
 
 // record records the answer to a request.
 func (s *Service) record(e endpoint, req *nats.Msg, code int, began time.Time) {
-	span := trace.Span{Kind: trace.Read, Parent: traceparent(req.Header), Subject: "read." + e.verb, Status: code, Began: began, Ended: time.Now()}
+	span := trace.Span{Kind: trace.Read, Parent: traceparent(req.Header), Subject: "read." + e.verb, Status: code,
+		Began: began, Ended: time.Now()}
 	if e.arguments != "" {
 		span.Subject += "." + e.arguments
 	}

@@ -89,7 +89,8 @@ func (s *Service) tell(msg *nats.Msg, answer any) {
 		err = msg.Respond(data)
 	}
 	if err != nil && !errors.Is(err, nats.ErrMsgNoReply) {
-		s.log.Warn("reads: PING, INFO or STATS could not be answered", slog.String("subject", msg.Subject), slog.Any("error", err))
+		s.log.Warn("reads: PING, INFO or STATS could not be answered", slog.String("subject", msg.Subject),
+			slog.Any("error", err))
 	}
 }
 

@@ -98,7 +98,8 @@ const (
 // commitArgs are the arguments of commit.lua, in the order in which its header lists them.
 func commitArgs(pr Progress, configs []ConfigChange, changes []CollectionChanges) []any {
 	args := make([]any, 0, 17+2*len(configs)+64)
-	fields := []any{"version", pr.Next, "offset", pr.Offset, "watermark", pr.Watermark, "stamp", pr.Stamp.String(), "rebuild", formatRebuild(pr.Rebuild)}
+	fields := []any{"version", pr.Next, "offset", pr.Offset, "watermark", pr.Watermark, "stamp", pr.Stamp.String(),
+		"rebuild", formatRebuild(pr.Rebuild)}
 	if pr.Configured > 0 {
 		fields = append(fields, configuredField, pr.Configured)
 	}

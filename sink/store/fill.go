@@ -112,7 +112,8 @@ const countAtOnce = 500
 // store.ErrFenced), after it was filled. It returns those that are not empty, and how many
 // documents they have. The collections that are not named must be empty. From then on package
 // store may use the shard.
-func (p *Shard) Count(ctx context.Context, version string, collections []string) (full []string, documents uint64, err error) {
+func (p *Shard) Count(ctx context.Context, version string, collections []string) (full []string, documents uint64,
+	err error) {
 	for some := range slices.Chunk(collections, countAtOnce) {
 		keys, args := []string{p.keys.State()}, []any{version}
 		for _, c := range some {

@@ -144,8 +144,10 @@ func (p *Shard) parseState(fields map[string]string) (s State, err error) {
 			}
 		}
 	}
-	if n := len(s.Collections); fields["sizes"] != "" && fields["sizes"] != strconv.Itoa(n) || fields["sizes"] == "" && n > 0 {
-		return s, fmt.Errorf("%w: its state has the sizes of %d collections, and the last commit left %q", ErrDamaged, n, fields["sizes"])
+	if n := len(s.Collections); fields["sizes"] != "" && fields["sizes"] != strconv.Itoa(n) || fields["sizes"] == "" &&
+		n > 0 {
+		return s, fmt.Errorf("%w: its state has the sizes of %d collections, and the last commit left %q", ErrDamaged, n,
+			fields["sizes"])
 	}
 	slices.Sort(s.Collections)
 	return s, nil

@@ -130,7 +130,8 @@ func (p *Shard) Due(ctx context.Context, version string, cuts []Cut, limit, byte
 // Between finds the documents in some slices of the indexes of a collection, in a shard that is at
 // version (else ErrFenced). It stops after limit documents in all, and after that many bytes, but
 // returns at least one document.
-func (p *Shard) Between(ctx context.Context, version, collection string, slices []Slice, limit, bytes int) ([]Found, error) {
+func (p *Shard) Between(ctx context.Context, version, collection string, slices []Slice, limit, bytes int) ([]Found,
+	error) {
 	q := ranges{collections: []string{collection}, limit: limit, bytes: bytes, whole: true}
 	for _, s := range slices {
 		q.add(0, s.Index, s.After.Score, s.After.ID, 0, s.UpTo)

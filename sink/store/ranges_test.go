@@ -72,17 +72,27 @@ func TestDue(t *testing.T) {
 	}{
 		{"nothing is due", 10, 1 << 20, 99, want{"//", []int64{100, 100, never}, []int64{2100, 2100, never}}},
 		{"some of it", 100, 1 << 20, 101, want{"i0 i1/i0 i1/", []int64{102, 102, never}, []int64{2100, 2100, never}}},
-		{"all of it", 100, 1 << 20, math.MaxInt64, want{"i0 i1 i2 o0 o1 o2/i0 i1 i2 o0 o1 o2/", []int64{never, never, never}, []int64{never, never, never}}},
+		{"all of it", 100, 1 << 20, math.MaxInt64, want{"i0 i1 i2 o0 o1 o2/i0 i1 i2 o0 o1 o2/", []int64{never, never, never},
+			[]int64{never, never, never}}},
 		{"one", 1, 1 << 20, math.MaxInt64, want{"i0//", []int64{101, 100, never}, []int64{2100, 2100, never}}},
-		{"up to the end of an index", 3, 1 << 20, math.MaxInt64, want{"i0 i1 i2//", []int64{never, 100, never}, []int64{2100, 2100, never}}},
-		{"into the second index", 4, 1 << 20, math.MaxInt64, want{"i0 i1 i2 o0//", []int64{never, 100, never}, []int64{2101, 2100, never}}},
-		{"into the second collection", 7, 1 << 20, math.MaxInt64, want{"i0 i1 i2 o0 o1 o2/i0/", []int64{never, 101, never}, []int64{never, 2100, never}}},
-		{"no bytes, but one document", 100, 1, math.MaxInt64, want{"i0//", []int64{101, 100, never}, []int64{2100, 2100, never}}},
-		{"bytes for two", 100, 2 * 1017, math.MaxInt64, want{"i0 i1//", []int64{102, 100, never}, []int64{2100, 2100, never}}},
-		{"bytes for two and a bit", 100, 2*1017 + 1, math.MaxInt64, want{"i0 i1 i2//", []int64{never, 100, never}, []int64{2100, 2100, never}}},
-		{"bytes into the second index", 100, 4 * 1017, math.MaxInt64, want{"i0 i1 i2 o0//", []int64{never, 100, never}, []int64{2101, 2100, never}}},
-		{"bytes for one collection", 100, 6 * 1017, math.MaxInt64, want{"i0 i1 i2 o0 o1 o2//", []int64{never, 100, never}, []int64{never, 2100, never}}},
-		{"bytes into the second collection", 100, 7 * 1017, math.MaxInt64, want{"i0 i1 i2 o0 o1 o2/i0/", []int64{never, 101, never}, []int64{never, 2100, never}}},
+		{"up to the end of an index", 3, 1 << 20, math.MaxInt64, want{"i0 i1 i2//", []int64{never, 100, never},
+			[]int64{2100, 2100, never}}},
+		{"into the second index", 4, 1 << 20, math.MaxInt64, want{"i0 i1 i2 o0//", []int64{never, 100, never},
+			[]int64{2101, 2100, never}}},
+		{"into the second collection", 7, 1 << 20, math.MaxInt64, want{"i0 i1 i2 o0 o1 o2/i0/", []int64{never, 101, never},
+			[]int64{never, 2100, never}}},
+		{"no bytes, but one document", 100, 1, math.MaxInt64, want{"i0//", []int64{101, 100, never},
+			[]int64{2100, 2100, never}}},
+		{"bytes for two", 100, 2 * 1017, math.MaxInt64, want{"i0 i1//", []int64{102, 100, never},
+			[]int64{2100, 2100, never}}},
+		{"bytes for two and a bit", 100, 2*1017 + 1, math.MaxInt64, want{"i0 i1 i2//", []int64{never, 100, never},
+			[]int64{2100, 2100, never}}},
+		{"bytes into the second index", 100, 4 * 1017, math.MaxInt64, want{"i0 i1 i2 o0//", []int64{never, 100, never},
+			[]int64{2101, 2100, never}}},
+		{"bytes for one collection", 100, 6 * 1017, math.MaxInt64, want{"i0 i1 i2 o0 o1 o2//", []int64{never, 100, never},
+			[]int64{never, 2100, never}}},
+		{"bytes into the second collection", 100, 7 * 1017, math.MaxInt64, want{"i0 i1 i2 o0 o1 o2/i0/",
+			[]int64{never, 101, never}, []int64{never, 2100, never}}},
 	}
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 1, far)
@@ -279,7 +289,8 @@ func TestBetween(t *testing.T) {
 			}
 			for _, bytes := range []int{1, 1 << 20} {
 				all := strings.Join(walk(both(), limit, bytes), " ")
-				if expected := strings.Join(append(want("i", 10, 30), want("o", 5, 40)...), " "); limit == 1000 && bytes > 1 && all != expected {
+				if expected := strings.Join(append(want("i", 10, 30), want("o", 5, 40)...), " "); limit == 1000 && bytes > 1 &&
+					all != expected {
 					t.Errorf("%s\nwant %s", all, expected)
 				} else if len(all) != len(expected) {
 					t.Errorf("chunks of %d have %s", limit, all)

@@ -40,7 +40,8 @@ func rewrite(ctx context.Context, node redis.Cmdable) error {
 		busy := func(p map[string]string) bool {
 			return p["aof_rewrite_in_progress"] != "0" || p["aof_rewrite_scheduled"] != "0"
 		}
-		if err := background(ctx, node, "the rewrite of the append-only file", "aof_last_bgrewrite_status", busy, node.BgRewriteAOF); err != nil {
+		if err := background(ctx, node, "the rewrite of the append-only file", "aof_last_bgrewrite_status", busy,
+			node.BgRewriteAOF); err != nil {
 			return err
 		}
 	}
@@ -53,7 +54,8 @@ func rewrite(ctx context.Context, node redis.Cmdable) error {
 }
 
 // background begins something in the background of the server, and waits until it is done.
-func background(ctx context.Context, node redis.Cmdable, what, status string, busy func(map[string]string) bool, begin func(context.Context) *redis.StatusCmd) error {
+func background(ctx context.Context, node redis.Cmdable, what, status string, busy func(map[string]string) bool,
+	begin func(context.Context) *redis.StatusCmd) error {
 	begun := false
 	for {
 		p, err := info(ctx, node, "persistence")
@@ -83,5 +85,6 @@ func background(ctx context.Context, node redis.Cmdable, what, status string, bu
 // isBusy reports whether the server does something else in its background now.
 func isBusy(err error) bool {
 	var answer redis.Error
-	return errors.As(err, &answer) && (strings.Contains(answer.Error(), "in progress") || strings.Contains(answer.Error(), "can't be executed") || strings.Contains(answer.Error(), "Can't BGSAVE"))
+	return errors.As(err, &answer) && (strings.Contains(answer.Error(), "in progress") ||
+		strings.Contains(answer.Error(), "can't be executed") || strings.Contains(answer.Error(), "Can't BGSAVE"))
 }

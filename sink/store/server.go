@@ -125,7 +125,8 @@ func checkServer(ctx context.Context, node redis.Cmdable) error {
 		return err
 	}
 	if policy := memory["maxmemory_policy"]; policy != "" && policy != "noeviction" {
-		return fmt.Errorf("%w: its maxmemory-policy is %s, so it may throw documents away: set it to noeviction", ErrServer, policy)
+		return fmt.Errorf("%w: its maxmemory-policy is %s, so it may throw documents away: set it to noeviction", ErrServer,
+			policy)
 	}
 	return nil
 }
@@ -214,7 +215,8 @@ var permissionsScript = redis.NewScript(permissionsSource)
 // needed are the commands that lapse runs, in scripts or by itself. A script that lacks one
 // fails half-way, and what it has changed by then stays. So lapse asks beforehand.
 var needed = []any{
-	"EVALSHA_RO", "EVAL_RO", "EXISTS", "HDEL", "HGET", "HGETALL", "HLEN", "HMGET", "HSCAN", "HSET", "INFO", "PING", "RENAME", "SCAN", "TIME", "TYPE", "UNLINK",
+	"EVALSHA_RO", "EVAL_RO", "EXISTS", "HDEL", "HGET", "HGETALL", "HLEN", "HMGET", "HSCAN", "HSET", "INFO", "PING",
+	"RENAME", "SCAN", "TIME", "TYPE", "UNLINK",
 	"ZADD", "ZCARD", "ZCOUNT", "ZLEXCOUNT", "ZRANGE", "ZRANGEBYLEX", "ZREM", "ZREVRANGEBYLEX", "ZSCORE",
 }
 
@@ -229,7 +231,8 @@ func (p *Shard) checkPermissions(ctx context.Context, node redis.Cmdable) error 
 		return explainDenied(err)
 	}
 	if len(denied) > 0 {
-		return fmt.Errorf("%w %s on the keys of lapse: allow it in the ACL of Redis (deploy/redis/users.acl lists all that lapse needs)", ErrDenied, strings.ToLower(strings.Join(denied, ", ")))
+		return fmt.Errorf("%w %s on the keys of lapse: allow it in the ACL of Redis (deploy/redis/users.acl lists all that "+
+			"lapse needs)", ErrDenied, strings.ToLower(strings.Join(denied, ", ")))
 	}
 	return nil
 }
@@ -238,7 +241,8 @@ func (p *Shard) checkPermissions(ctx context.Context, node redis.Cmdable) error 
 // not run.
 func explainDenied(err error) error {
 	if redis.HasErrorPrefix(err, "NOPERM") {
-		return fmt.Errorf("%w a command: allow it in the ACL of Redis (deploy/redis/users.acl lists all that lapse needs): %w", ErrDenied, err)
+		return fmt.Errorf("%w a command: allow it in the ACL of Redis (deploy/redis/users.acl lists all that lapse needs): "+
+			"%w", ErrDenied, err)
 	}
 	return err
 }

@@ -94,7 +94,8 @@ func (p *Shard) fenced(ctx context.Context, script *redis.Script, keys []string,
 
 // begin are the fields, with their values, of a state that begins at s.
 func (p *Shard) begin(s State) []any {
-	return []any{"format", wire.FormatText, layout.ShardsField, p.shards, "log", s.Log, "offset", s.Offset, "watermark", s.Watermark,
+	return []any{"format", wire.FormatText, layout.ShardsField, p.shards, "log", s.Log, "offset", s.Offset, "watermark",
+		s.Watermark,
 		"stamp", s.Stamp.String(), eventsField, s.Events}
 }
 
