@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"context"
 	_ "embed" // the script
 	"slices"
@@ -46,10 +47,10 @@ type CollectionsOptions struct {
 // exactly one of them. As in [Reader.Config], the configuration is that of the first
 // shard. Documents are counted as in [Reader.Count].
 func (r *Reader) Collections(ctx context.Context, opts CollectionsOptions) (wire.CollectionsReply, error) {
-	limit, err := limitOf(opts.Limit)
-	if err != nil {
+	if err := wire.CheckLimit(opts.Limit); err != nil {
 		return wire.CollectionsReply{}, err
 	}
+	limit := cmp.Or(opts.Limit, wire.DefaultListLimit)
 	pos, err := decodeNamesPosition(opts.Continuation)
 	if err != nil {
 		return wire.CollectionsReply{}, err
@@ -116,8 +117,10 @@ func (ps *shards) describe(ctx context.Context, names []string) ([]wire.Collecti
 		if !sum.exists {
 			continue
 		}
-		collections = append(collections, wire.Collection{Name: name, DefaultTTL: config.DefaultTTL, IndexingMode: config.IndexingMode,
-			MaxLife: config.MaxLife, Paused: config.Paused, Indexes: config.Indexes, Etag: config.Etag, Live: sum.live, Expired: sum.expired})
+		collections = append(collections, wire.Collection{Name: name, DefaultTTL: config.DefaultTTL,
+			IndexingMode: config.IndexingMode,
+			MaxLife:      config.MaxLife, Paused: config.Paused, Indexes: config.Indexes, Etag: config.Etag, Live: sum.live,
+			Expired: sum.expired})
 	}
 	return collections, nil
 }

@@ -62,10 +62,12 @@ func TestCollections(t *testing.T) {
 		}
 		r.Put("gone", "a", store.Header{Ts: far, Etag: 1}, "{}")
 		r.Write("gone", r.Change("gone", "a", nil, nil))
-		r.Commit(3, nil, store.CollectionChanges{Collection: "orders.17", Changes: []store.Change{{ID: "a", New: &store.Header{Ts: far, Etag: 1}, Body: []byte("{}")}}})
+		r.Commit(3, nil, store.CollectionChanges{Collection: "orders.17",
+			Changes: []store.Change{{ID: "a", New: &store.Header{Ts: far, Etag: 1}, Body: []byte("{}")}}})
 
 		var want []wire.Collection
-		for _, name := range []string{"docs-0", "docs-1", "docs-2", "docs-3", "docs-4", "docs-5", "docs-6", "empty", "none", "orders"} {
+		for _, name := range []string{"docs-0", "docs-1", "docs-2", "docs-3", "docs-4", "docs-5", "docs-6", "empty", "none",
+			"orders"} {
 			config, err := r.Reader.Config(ctx, name)
 			if err != nil {
 				t.Fatal(err)
@@ -74,9 +76,11 @@ func TestCollections(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want = append(want, wire.Collection{Name: name, DefaultTTL: config.DefaultTTL, IndexingMode: config.IndexingMode, Etag: config.Etag, Live: count.Live, Expired: count.Expired})
+			want = append(want, wire.Collection{Name: name, DefaultTTL: config.DefaultTTL, IndexingMode: config.IndexingMode,
+				Etag: config.Etag, Live: count.Live, Expired: count.Expired})
 		}
-		if orders := want[9]; orders.Live != 60 || orders.Expired != 20 || orders.Etag != 9 || want[7].IndexingMode != wire.Lazy {
+		if orders := want[9]; orders.Live != 60 || orders.Expired != 20 || orders.Etag != 9 ||
+			want[7].IndexingMode != wire.Lazy {
 			t.Fatalf("the other reads say %+v", want)
 		}
 		for _, limit := range []int{1, 3, 9, 10, 11, 1000} {
@@ -159,7 +163,8 @@ func TestG5_CollectionsConfiguredMeanwhile(t *testing.T) {
 		<-l.arrived
 		r.Configure("orders", &store.Config{Etag: 9, History: before.With(far, 9, 60)})
 		close(l.release)
-		want := []wire.Collection{{Name: "orders", DefaultTTL: new(int32(60)), IndexingMode: wire.Consistent, Etag: 9, Live: 1, Expired: 3}}
+		want := []wire.Collection{{Name: "orders", DefaultTTL: new(int32(60)), IndexingMode: wire.Consistent, Etag: 9,
+			Live: 1, Expired: 3}}
 		if diff := cmp.Diff(want, <-listed); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
@@ -181,8 +186,9 @@ func TestCollectionsSendLittle(t *testing.T) {
 	for p := range shards {
 		var changes []store.CollectionChanges
 		for i := range n {
-			changes = append(changes, store.CollectionChanges{Collection: fmt.Sprintf("%s-%04d", long, i), Changes: []store.Change{
-				{ID: fmt.Sprint("p", p), New: &store.Header{Ts: far, Etag: 1}, Body: []byte("{}")}}})
+			changes = append(changes, store.CollectionChanges{Collection: fmt.Sprintf("%s-%04d", long, i),
+				Changes: []store.Change{
+					{ID: fmt.Sprint("p", p), New: &store.Header{Ts: far, Etag: 1}, Body: []byte("{}")}}})
 		}
 		for some := range slices.Chunk(changes, 100) {
 			r.Commit(p, nil, some...)
@@ -210,8 +216,10 @@ func TestCollectionsInvalid(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 2, far)
 		encode := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
-		for _, bad := range []sink.CollectionsOptions{{Limit: -1}, {Limit: wire.MaxListLimit + 1}, {Continuation: "x"}, {Continuation: encode("{}")},
-			{Continuation: encode(`{"a":"x"}`)}, {Continuation: encode(`{"a":"x.y","t":1}`)}, {Continuation: encode(`{"a":1,"t":1}`)}} {
+		for _, bad := range []sink.CollectionsOptions{{Limit: -1}, {Limit: wire.MaxListLimit + 1}, {Continuation: "x"},
+			{Continuation: encode("{}")},
+			{Continuation: encode(`{"a":"x"}`)}, {Continuation: encode(`{"a":"x.y","t":1}`)},
+			{Continuation: encode(`{"a":1,"t":1}`)}} {
 			_, err := r.Reader.Collections(ctx, bad)
 			wantErr(t, err, sink.ErrInvalidRequest, fmt.Sprintf("%+v", bad))
 		}

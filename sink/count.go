@@ -37,7 +37,10 @@ func (r *Reader) Count(ctx context.Context, collection string) (wire.CountReply,
 	counts := make([]wire.CountReply, len(ps.keys))
 	var first view
 	err = ps.each(func(p int) error {
-		v, n, err := ps.counts(ctx, p, collection, func(v view) ([]scoreRange, error) { return expiredRanges(v.config, v.now), nil })
+		v, n, err := ps.counts(ctx, p, collection, func(v view) ([]scoreRange, error) {
+			return expiredRanges(v.config, v.now),
+				nil
+		})
 		if err != nil {
 			return err
 		}
@@ -61,11 +64,13 @@ func (r *Reader) Count(ctx context.Context, collection string) (wire.CountReply,
 }
 
 // countIndexes counts the entries of a collection's indexes. first is a view of the first shard.
-func (ps *shards) countIndexes(ctx context.Context, collection string, first view) (counts []wire.IndexCount, err error) {
+func (ps *shards) countIndexes(ctx context.Context, collection string, first view) (counts []wire.IndexCount,
+	err error) {
 	if len(first.config.Indexes) == 0 {
 		return nil, nil
 	}
-	leftOut := entries.Range{From: entries.Member(entries.Value{Kind: entries.LeftOut}, ""), To: entries.Member(entries.Value{Kind: entries.Null}, "")}
+	leftOut := entries.Range{From: entries.Member(entries.Value{Kind: entries.LeftOut}, ""),
+		To: entries.Member(entries.Value{Kind: entries.Null}, "")}
 	var asked []ranges
 	for _, pointer := range first.config.Pointers() {
 		asked = append(asked, ranges{pointer, []entries.Range{leftOut}})
@@ -132,7 +137,8 @@ func (s scoreRange) bounds() (low, high string) {
 // counts counts the members of ranges of the indexes. The ranges depend on the configuration,
 // so counts takes two round trips, and repeats the second if the configuration changed
 // between them.
-func (ps *shards) counts(ctx context.Context, p int, collection string, ranges func(view) ([]scoreRange, error)) (view, []int64, error) {
+func (ps *shards) counts(ctx context.Context, p int, collection string, ranges func(view) ([]scoreRange, error)) (view,
+	[]int64, error) {
 	k := ps.keys[p]
 	before, err := ps.view(ctx, p, collection)
 	if err != nil {

@@ -1,7 +1,8 @@
 -- Reads entries of an index in order, from a place on, and the documents that they are of.
 --
 -- KEYS  1 state, 2 config, 3 documents, 4 the index
--- ARGV  1 collection, 2 the field of the state that has the number of entries, 3 the field that says what is being made,
+-- ARGV  1 collection, 2 the field of the state that has the number of entries, 3 the field that says what is being
+-- made,
 --       4 the command that reads a range: ZRANGEBYLEX or ZREVRANGEBYLEX, 5 the most entries of a range,
 --       6 stop after reading this many entries, 7 stop after this many bytes of values; 0 reads no values,
 --       then for each range: where it begins and where it ends, as the command takes them

@@ -121,7 +121,8 @@ func exampleServer() *embedded.Server {
 		log.Fatal(err)
 	}
 	step := store.Progress{Version: "v0", Next: "v1", Offset: 3, Watermark: noon.UnixMilli()}
-	err := shard.Commit(ctx, step, []store.ConfigChange{{Collection: "sessions", Config: &halfAnHour}}, []store.CollectionChanges{sessions})
+	err := shard.Commit(ctx, step, []store.ConfigChange{{Collection: "sessions", Config: &halfAnHour}},
+		[]store.CollectionChanges{sessions})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,7 +1,11 @@
 package sink
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed18712806/lapse/sink/internal/layout"
@@ -9,19 +13,8 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-// ForecastOptions ask for a forecast. The zero value of each is its default.
-type ForecastOptions struct {
-	Buckets int           // 1 to wire.MaxBuckets; wire.DefaultBuckets
-	Within  time.Duration // how far to look ahead; wire.DefaultWithin
-	// Default, if not nil, is another default TTL: the forecast is then as if it were
-	// configured now. If nil, the forecast is for the configured default.
-	Default *ttlrules.Default
-	// MaxLife, if not nil, is another maxLife in seconds, 0 for none: likewise.
-	MaxLife *int32
-	// Least and Most, if not 0, are limits of the TTL in seconds: the forecast then says how many live
-	// documents do not keep to them, as if they were configured now.
-	Least, Most int32
-}
+// ForecastOptions ask for a forecast.
+type ForecastOptions = wire.ForecastOptions
 
 // Forecast counts the documents that will expire within a duration, in buckets of equal
 // length, if nobody writes or configures anything until then except opts.Default and opts.MaxLife. It counts in
@@ -33,9 +26,11 @@ func (r *Reader) Forecast(ctx context.Context, collection string, opts ForecastO
 	if err := wire.CheckCollection(collection); err != nil {
 		return wire.ForecastReply{}, err
 	}
-	if err := opts.fill(); err != nil {
+	if err := opts.Check(); err != nil {
 		return wire.ForecastReply{}, err
 	}
+	opts.Buckets = cmp.Or(opts.Buckets, wire.DefaultBuckets)
+	opts.Within = cmp.Or(opts.Within, wire.DefaultWithin)
 	ps, err := r.all(ctx)
 	if err != nil {
 		return wire.ForecastReply{}, err
@@ -45,7 +40,8 @@ func (r *Reader) Forecast(ctx context.Context, collection string, opts ForecastO
 	if err != nil {
 		return wire.ForecastReply{}, err
 	}
-	f := forecast{now: first.now, buckets: opts.Buckets, within: opts.Within.Milliseconds(), change: opts.Default, life: opts.MaxLife}
+	f := forecast{now: first.now, buckets: opts.Buckets, within: opts.Within.Milliseconds(), change: opts.Default,
+		life: opts.MaxLife}
 	sums, into := make([][]int64, len(ps.keys)), make([][]int, len(ps.keys))
 	err = ps.each(func(p int) (err error) {
 		_, sums[p], err = ps.counts(ctx, p, collection, func(v view) (ranges []scoreRange, err error) {
@@ -66,34 +62,6 @@ func (r *Reader) Forecast(ctx context.Context, collection string, opts ForecastO
 		reply.Outside, reply.OutsideMore = &n, more
 	}
 	return reply, nil
-}
-
-// fill sets the defaults, and checks the rest.
-func (o *ForecastOptions) fill() error {
-	if o.Buckets == 0 {
-		o.Buckets = wire.DefaultBuckets
-	}
-	if o.Within == 0 {
-		o.Within = wire.DefaultWithin
-	}
-	if o.Buckets < 1 || o.Buckets > wire.MaxBuckets {
-		return invalid("buckets %d is not valid: use a whole number from 1 to %d", o.Buckets, wire.MaxBuckets)
-	}
-	const longest = ttlrules.MaxSeconds * time.Second
-	if o.Within < time.Duration(o.Buckets)*time.Millisecond || o.Within > longest {
-		return invalid("within %s is not valid for %d buckets: use a duration from a millisecond for each bucket to %d days",
-			o.Within, o.Buckets, longest/(24*time.Hour))
-	}
-	if o.Least < 0 || o.Most < 0 {
-		return invalid("limits of %d and %d seconds are not valid: use whole numbers from 1 to %d, or 0 for none", o.Least, o.Most, ttlrules.MaxSeconds)
-	}
-	if o.MaxLife != nil && *o.MaxLife < 0 {
-		return invalid("maxLife %d is not valid: use a whole number of seconds from 1 to %d, or 0 for none", *o.MaxLife, ttlrules.MaxSeconds)
-	}
-	if d := o.Default; d != nil && (*d < ttlrules.NoDefault || *d > ttlrules.MaxSeconds) {
-		return invalid("default TTL %d is not valid: use a whole number of seconds from 1 to %d, -1 for none, or 0 for off", *d, ttlrules.MaxSeconds)
-	}
-	return nil
 }
 
 // forecast is a forecast that is being made.
@@ -136,7 +104,8 @@ func (f forecast) ranges(c layout.Config, collection string) (ranges []scoreRang
 	now, with := f.now, func(h ttlrules.History) ttlrules.History { return h }
 	if f.changed() {
 		if c.NoIndex && f.change != nil && *f.change != ttlrules.Off {
-			return nil, nil, invalid("collection %s has the indexingMode none, so its defaultTtl cannot be set: configure the indexingMode consistent first", collection)
+			return nil, nil, invalid("collection %s has the indexingMode none, so its defaultTtl cannot be set: configure the "+
+				"indexingMode consistent first", collection)
 		}
 		if len(c.History) > 0 {
 			now = max(now, c.History[len(c.History)-1].Since) // this shard may be ahead of the first one
@@ -184,4 +153,49 @@ func (f forecast) reply(counted [][]int64, into [][]int) wire.ForecastReply {
 		}
 	}
 	return reply
+}
+
+// outsideFor is how long outside reads headers. A million documents of 300 bytes take Redis about two
+// seconds of work; the read service answers within two.
+const outsideFor = time.Second
+
+// outside counts the live documents that do not keep to limits of the TTL in seconds, of which 0 is none: by
+// their own TTL or absolute deadline. Those that inherit the TTL keep to them, as the default does.
+//
+// The index does not tell, so outside reads the header of each document that does not inherit, some at a
+// time. It stops after a second; then more reports that there may be more of them.
+func (ps *shards) outside(ctx context.Context, collection string, least, most int32) (n int64, more bool, err error) {
+	until := time.Now().Add(outsideFor)
+	var sum atomic.Int64
+	var cut atomic.Bool
+	err = ps.each(func(p int) error {
+		l := lister{shards: ps, collection: collection, headers: true, cuts: ttlrules.Cuts{Inherit: ttlrules.NoCut,
+			Own: ttlrules.NoCut}}
+		for at := (listPosition{Shard: p, Index: layout.ByOwn}); ; {
+			v, reply, err := l.read(ctx, &at, scriptExamined, math.MaxInt32, true)
+			if err != nil {
+				return err
+			}
+			for found := reply.List(walkDocuments); len(found) > 1; found = found[2:] {
+				if !found.Has(1) {
+					continue
+				}
+				h, err := layout.ParseHeader(found.Str(1))
+				if err != nil {
+					return fmt.Errorf("a document of %s: %w: %w", collection, ErrForeign, err)
+				}
+				if !v.expired(h) && !h.Clock().Keeps(least, most) {
+					sum.Add(1)
+				}
+			}
+			if at.advance(reply); reply.Int(walkLeft) == walkEnded {
+				return nil
+			}
+			if time.Now().After(until) {
+				cut.Store(true)
+				return nil
+			}
+		}
+	})
+	return sum.Load(), cut.Load(), err
 }

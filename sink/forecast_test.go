@@ -51,7 +51,8 @@ func (r *rig) compareChange(collection string, now int64, d ttlrules.Default) {
 	}
 }
 
-// compareLife compares forecasts of another maxLife with those of the default that then counts. The configured one is 60 s.
+// compareLife compares forecasts of another maxLife with those of the default that then counts. The configured one is
+// 60 s.
 func (r *rig) compareLife(collection string) {
 	r.T.Helper()
 	never := ttlrules.NoDefault
@@ -84,7 +85,8 @@ func TestForecastOfAChange(t *testing.T) {
 		r := newRig(t, s, 3, far)
 		for i := range 100 {
 			r.Put("orders", fmt.Sprint("i", i), store.Header{Ts: far - int64(i)*1000, Etag: 1}, "{}")
-			r.Put("orders", fmt.Sprint("o", i), store.Header{Ts: far - int64(i)*1000, Etag: 1, TTL: ttlrules.TTL(i%9*8 - 1)}, "{}")
+			r.Put("orders", fmt.Sprint("o", i), store.Header{Ts: far - int64(i)*1000, Etag: 1, TTL: ttlrules.TTL(i%9*8 - 1)},
+				"{}")
 		}
 		at := int64(far - 30_000)
 		for _, d := range []ttlrules.Default{ttlrules.Off, 80, ttlrules.Off, 3600, ttlrules.NoDefault, 60} {

@@ -16,9 +16,11 @@ func FuzzDecodePosition(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add("")
-	f.Add(encodeContinuation(listPosition{Shard: 1, Index: layout.ByOwn, At: newPlace(layout.NeverScore, "é"), Prefix: "p"}))
+	f.Add(encodeContinuation(listPosition{Shard: 1, Index: layout.ByOwn, At: newPlace(layout.NeverScore, "é"),
+		Prefix: "p"}))
 	f.Add(encodeContinuation(listPosition{Shard: 2, Index: layout.ByInherit, At: newPlace(-5, "a")}))
-	f.Add(encodeContinuation(listPosition{Ordered: &orderedPosition{Until: 7, Within: 5, Inherit: newPlace(2, "a"), Own: newPlace(3, "b")}}))
+	f.Add(encodeContinuation(listPosition{Ordered: &orderedPosition{Until: 7, Within: 5, Inherit: newPlace(2, "a"),
+		Own: newPlace(3, "b")}}))
 	f.Fuzz(func(t *testing.T, s string) {
 		pos, err := r.found.Load().decodePosition(s)
 		if err != nil {
@@ -30,7 +32,8 @@ func FuzzDecodePosition(f *testing.F) {
 		if pos.Shard < 0 || pos.Shard > 2 || pos.Index < 0 || pos.Index > layout.ByOwn {
 			t.Errorf("%q is %+v", s, pos)
 		}
-		if again, err := r.found.Load().decodePosition(encodeContinuation(pos)); err != nil || !reflect.DeepEqual(again, pos) {
+		if again, err := r.found.Load().decodePosition(encodeContinuation(pos)); err != nil ||
+			!reflect.DeepEqual(again, pos) {
 			t.Errorf("%q is %+v, and again %+v, %v", s, pos, again, err)
 		}
 	})

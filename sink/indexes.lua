@@ -1,7 +1,8 @@
 -- Counts the entries of indexes of a collection.
 --
 -- KEYS  1 state, 2 config, 3 documents, then the indexes
--- ARGV  1 collection, 2 the field of the state that says what is being made, then for each index: the field that has the
+-- ARGV  1 collection, 2 the field of the state that says what is being made, then for each index: the field that has
+-- the
 --       number of its entries, the number of ranges to count, and for each where it begins and where it ends, as
 --       ZLEXCOUNT takes them
 -- Returns  {head, what is being made, for each index {number of entries after the last commit, number of entries,

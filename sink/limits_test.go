@@ -37,7 +37,8 @@ func TestOutside(t *testing.T) {
 		}{{6, 0, each}, {5, 0, 0}, {0, 400, 3 * each}, {0, 501, each}, {51, 400, 5 * each}} {
 			reply, err := r.Reader.Forecast(ctx, "orders", sink.ForecastOptions{Least: c.least, Most: c.most})
 			if err != nil || reply.Outside == nil || *reply.Outside != c.want || reply.OutsideMore {
-				t.Errorf("outside of %d to %d: %v, at least: %t, %v; want %d", c.least, c.most, *cmp.Or(reply.Outside, new(int64)), reply.OutsideMore, err, c.want)
+				t.Errorf("outside of %d to %d: %v, at least: %t, %v; want %d", c.least, c.most, *cmp.Or(reply.Outside, new(int64)),
+					reply.OutsideMore, err, c.want)
 			}
 		}
 		_, err := r.Reader.Forecast(ctx, "orders", sink.ForecastOptions{Least: -1})

@@ -3,8 +3,11 @@ package sink
 import (
 	"cmp"
 	"context"
+	_ "embed" // the scripts
+	"encoding/base64"
+	"encoding/json"
+	"math"
 	"strconv"
-	"time"
 
 	"github.com/seed18712806/lapse/sink/internal/layout"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -12,30 +15,13 @@ import (
 )
 
 // ListOptions ask for a page.
-type ListOptions struct {
-	Limit int // 1 to wire.MaxListLimit; wire.DefaultListLimit if 0
-	// MaxBytes limits the bytes of bodies and ids in the page, which has one document at
-	// least; no limit if 0.
-	MaxBytes int
-	// Continuation is that of the page before. What of the options below is left out is as it was
-	// for that page, and nothing of it may be another.
-	Continuation string
-	// Order is wire.ByDeadline for the documents that will expire, the next to expire first; "" for
-	// all, in no particular order.
-	Order wire.Order
-	// Until and Within, of which one may be set, limit a list by deadline to those that will expire
-	// by an instant, or within a duration from the first page on.
-	Until  *wire.Time
-	Within time.Duration
-	// Prefix selects the documents whose ids begin with it. It does not go with Order. The list
-	// examines all ids, so a page may be empty and not be the last.
-	Prefix string
-}
+type ListOptions = wire.ListOptions
 
-// Scans reports whether the list examines all ids to find some.
-func (o ListOptions) Scans() bool {
+// Scans reports whether a list examines all ids to find some.
+func Scans(o ListOptions) bool {
 	var pos listPosition
-	return o.Prefix != "" || len(o.Continuation) <= longestContinuation && decodeContinuation(o.Continuation, &pos) == nil && pos.Prefix != ""
+	return o.Prefix != "" ||
+		len(o.Continuation) <= longestContinuation && decodeContinuation(o.Continuation, &pos) == nil && pos.Prefix != ""
 }
 
 // Page is a part of a collection. The last page has no continuation.
@@ -88,12 +74,14 @@ func (p place) compare(other place) int {
 // valid reports whether the place is one of those that continuations have.
 func (p place) valid() bool {
 	n, err := strconv.ParseInt(p.Score, 10, 64)
-	ok := err == nil && strconv.FormatInt(n, 10) == p.Score && n >= -layout.NeverScore && n <= layout.NeverScore && p.ID != ""
+	ok := err == nil && strconv.FormatInt(n, 10) == p.Score && n >= -layout.NeverScore && n <= layout.NeverScore &&
+		p.ID != ""
 	return (ok || p == place{}) && len(p.ID) <= wire.MaxID
 }
 
 // errContinuation refuses a continuation that no page has.
-var errContinuation = invalid("the continuation is not valid: use the one of the page before, as it is, or none to begin")
+var errContinuation = invalid("the continuation is not valid: use the one of the page before, as it is, or none to " +
+	"begin")
 
 func (ps *shards) decodePosition(s string) (pos listPosition, err error) {
 	if s == "" {
@@ -110,7 +98,8 @@ func (pos listPosition) valid(shards int) bool {
 		pos.Ordered = nil
 		return pos == listPosition{} && o.valid()
 	}
-	return pos.Shard >= 0 && pos.Shard < shards && (pos.Index == layout.ByInherit || pos.Index == layout.ByOwn) && pos.At.valid() && len(pos.Prefix) <= wire.MaxID
+	return pos.Shard >= 0 && pos.Shard < shards && (pos.Index == layout.ByInherit || pos.Index == layout.ByOwn) &&
+		pos.At.valid() && len(pos.Prefix) <= wire.MaxID
 }
 
 // List reads a collection in pages, in no particular order unless opts.Order says so.
@@ -125,17 +114,17 @@ func (r *Reader) List(ctx context.Context, collection string, opts ListOptions) 
 	if err := wire.CheckCollection(collection); err != nil {
 		return Page{}, err
 	}
-	var err error
-	if opts.Limit, err = limitOf(opts.Limit); err != nil {
+	if err := opts.Check(); err != nil {
 		return Page{}, err
 	}
+	opts.Limit = cmp.Or(opts.Limit, wire.DefaultListLimit)
 	ps, err := r.all(ctx)
 	if err != nil {
 		return Page{}, err
 	}
 	pos, err := ps.decodePosition(opts.Continuation)
 	if err == nil {
-		err = opts.settle(&pos)
+		err = settle(&opts, &pos)
 	}
 	if err != nil {
 		return Page{}, err
@@ -166,6 +155,7 @@ type lister struct {
 	*shards
 	collection string
 	opts       ListOptions
+	headers    bool // the script returns the headers of documents alone
 
 	documents []Document // of the page
 	bytes     int        // of their bodies and ids
@@ -192,4 +182,111 @@ func (l *lister) fill(ctx context.Context, pos *listPosition) (more bool, err er
 			return true, nil
 		}
 	}
+}
+
+var (
+	//go:embed list.lua
+	walkSource string
+
+	walkScript = layout.NewHeadScript(layout.After + walkSource)
+)
+
+// Positions in the reply of list.lua.
+const (
+	_ = iota // the head
+	walkInherit
+	walkOwn
+	walkIndex
+	walkScore
+	walkID
+	walkLeft
+	walkExamined
+	walkDocuments
+)
+
+// Values of left in the reply of list.lua, besides 1.
+const (
+	walkEnded = 0
+	walkFull  = 2
+)
+
+// walk fills the page with what comes next in the indexes of a shard. ended reports that nothing does.
+func (l *lister) walk(ctx context.Context, pos *listPosition) (full, ended bool, err error) {
+	room, one := math.MaxInt32, len(l.documents) == 0
+	if l.opts.MaxBytes > 0 {
+		room = l.opts.MaxBytes - l.bytes
+	}
+	v, reply, err := l.read(ctx, pos, l.opts.Limit-len(l.documents), room, one)
+	if err != nil {
+		return false, false, err
+	}
+	for found := reply.List(walkDocuments); len(found) > 1; found = found[2:] {
+		if !found.Has(1) {
+			return false, false, l.lostDocuments(pos.Shard, l.collection)
+		}
+		d, ok, err := v.document(found.Str(0), found.Str(1))
+		if err != nil {
+			return false, false, err
+		}
+		l.loaded += len(found.Str(1))
+		if ok {
+			l.documents, l.bytes = append(l.documents, d), l.bytes+len(d.Body)+len(d.ID)
+		}
+	}
+	l.examined += int(reply.Int(walkExamined))
+	pos.advance(reply)
+	left := reply.Int(walkLeft)
+	return left == walkFull, left == walkEnded, nil
+}
+
+// advance moves the position to the last member that list.lua has examined.
+func (pos *listPosition) advance(reply layout.Reply) {
+	pos.Index, pos.At = layout.Index(reply.Int(walkIndex)), place{}
+	if score, ok := reply.Score(walkScore); ok && reply.Str(walkID) != "" {
+		pos.At = newPlace(score, reply.Str(walkID))
+	}
+}
+
+// read reads so many documents from a position on, as many as have room, but with one set one in any case.
+func (l *lister) read(ctx context.Context, pos *listPosition, most, room int, one bool) (view, layout.Reply, error) {
+	k := l.keys[pos.Shard]
+	for {
+		args := []any{l.collection, l.cuts.Inherit, l.cuts.Own, int(pos.Index), pos.At.Score, pos.At.ID, l.opts.Prefix,
+			most, room, one, listBytes, scriptExamined, l.headers}
+		v, reply, err := l.ask(ctx, walkScript, pos.Shard, l.collection, []string{k.Inherit(l.collection),
+			k.Own(l.collection)}, args)
+		switch {
+		case err != nil:
+			return view{}, nil, err
+		case l.lowered(v):
+			continue
+		case layout.NewSize(v.documents, reply.Int(walkInherit), reply.Int(walkOwn)) != v.size:
+			return view{}, nil, l.lostIndex(pos.Shard, l.collection)
+		}
+		return v, reply, nil
+	}
+}
+
+// lowered takes the cuts of a view, and reports whether they are lower than those that a script was
+// given: what it passed over may be live. The shard has another history of the configuration
+// than the one asked before, or an earlier clock.
+func (l *lister) lowered(v view) bool {
+	asked := l.cuts
+	l.cuts = v.cuts()
+	return l.cuts.Inherit < asked.Inherit || l.cuts.Own < asked.Own
+}
+
+// encodeContinuation writes the position at which a page ends as a text for the client.
+func encodeContinuation(position any) string {
+	b, _ := json.Marshal(position) // text and numbers: cannot fail
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// decodeContinuation reads what Encode wrote.
+func decodeContinuation(s string, position any) error {
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err == nil {
+		err = json.Unmarshal(b, position)
+	}
+	return err
 }

@@ -45,7 +45,8 @@ func BenchmarkListByDeadline(b *testing.B) {
 	}
 	began := time.Now()
 	pages := 0
-	for opts := (sink.ListOptions{Order: wire.ByDeadline, Limit: wire.MaxListLimit}); pages == 0 || opts.Continuation != ""; pages++ {
+	for opts := (sink.ListOptions{Order: wire.ByDeadline, Limit: wire.MaxListLimit}); pages == 0 ||
+		opts.Continuation != ""; pages++ {
 		got, err := r.Reader.List(ctx, "orders", opts)
 		if err != nil {
 			b.Fatal(err)
@@ -57,7 +58,8 @@ func BenchmarkListByDeadline(b *testing.B) {
 
 // continuationAt is the continuation of a page that ended at an instant.
 func continuationAt(at int64) string {
-	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"p":0,"o":{"i":{"k":"%d","d":"~"},"n":{"k":"%d","d":"~"}}}`, at-2_000_000_000, at))
+	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil,
+		`{"p":0,"o":{"i":{"k":"%d","d":"~"},"n":{"k":"%d","d":"~"}}}`, at-2_000_000_000, at))
 }
 
 // BenchmarkIndexMemory says how many bytes an entry of the index takes for documents that never

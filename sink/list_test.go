@@ -136,12 +136,16 @@ func TestContinuation(t *testing.T) {
 		}
 		encode := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
 		for _, bad := range []string{
-			"x", "%%%", page.Continuation + "A!", page.Continuation[1:], encode("null"), encode("{}"), encode("[]"), encode(`{"p":0}`),
+			"x", "%%%", page.Continuation + "A!", page.Continuation[1:], encode("null"), encode("{}"), encode("[]"),
+			encode(`{"p":0}`),
 			encode(`{"p":-1,"i":1}`), encode(`{"p":0,"c":"7"}`),
-			encode(`{"p":0,"i":3}`), encode(`{"p":2,"i":1}`), encode(`{"p":0,"i":1,"t":{"k":"x","d":"a"}}`), encode(`{"p":0,"i":1,"t":{"k":"5"}}`),
+			encode(`{"p":0,"i":3}`), encode(`{"p":2,"i":1}`), encode(`{"p":0,"i":1,"t":{"k":"x","d":"a"}}`),
+			encode(`{"p":0,"i":1,"t":{"k":"5"}}`),
 			encode(`{"p":0,"i":1,"t":{"k":"05","d":"a"}}`), encode(`{"p":0,"i":1,"t":{"k":"99999999999999999","d":"a"}}`),
-			encode(`{"p":0,"i":1,"t":{"k":"5","d":"` + strings.Repeat("a", 256) + `"}}`), encode(`{"p":0,"i":1,"f":"` + strings.Repeat("a", 7000) + `"}`),
-			encode(`{"o":{"u":-1,"w":-1}}`), encode(`{"o":{"n":{"d":"a"}}}`), encode(`{"p":1,"o":{}}`), encode(`{"o":{"i":{"k":"9e3","d":"a"}}}`),
+			encode(`{"p":0,"i":1,"t":{"k":"5","d":"` + strings.Repeat("a", 256) + `"}}`), encode(`{"p":0,"i":1,"f":"` +
+				strings.Repeat("a", 7000) + `"}`),
+			encode(`{"o":{"u":-1,"w":-1}}`), encode(`{"o":{"n":{"d":"a"}}}`), encode(`{"p":1,"o":{}}`),
+			encode(`{"o":{"i":{"k":"9e3","d":"a"}}}`),
 		} {
 			_, err := r.Reader.List(ctx, "orders", sink.ListOptions{Continuation: bad})
 			wantErr(t, err, sink.ErrInvalidRequest, "continuation "+strconv.Quote(bad))
@@ -150,7 +154,8 @@ func TestContinuation(t *testing.T) {
 			_, err := r.Reader.List(ctx, "orders", sink.ListOptions{Limit: limit})
 			wantErr(t, err, sink.ErrInvalidRequest, "limit "+strconv.Itoa(limit))
 		}
-		if page, err := r.Reader.List(ctx, "orders", sink.ListOptions{}); err != nil || len(page.Documents) != wire.DefaultListLimit {
+		if page, err := r.Reader.List(ctx, "orders", sink.ListOptions{}); err != nil ||
+			len(page.Documents) != wire.DefaultListLimit {
 			t.Errorf("a page by default has %d documents, %v", len(page.Documents), err)
 		}
 	})

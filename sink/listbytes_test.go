@@ -33,7 +33,8 @@ func infoNumber(t *testing.T, client *redis.Client, section, field string) int64
 func replyBytes(page sink.Page) int64 {
 	reply := wire.ListReply{Continuation: page.Continuation}
 	for _, d := range page.Documents {
-		reply.Documents = append(reply.Documents, wire.Document{ID: d.ID, Etag: d.Etag, Ts: d.Ts, ExpiresAt: d.ExpiresAt, Document: d.Body})
+		reply.Documents = append(reply.Documents, wire.Document{ID: d.ID, Etag: d.Etag, Ts: d.Ts, ExpiresAt: d.ExpiresAt,
+			Document: d.Body})
 	}
 	return int64(len(reply.Encode()))
 }
@@ -122,7 +123,8 @@ func TestListSendsLittle(t *testing.T) {
 			}
 			sent := infoNumber(t, client, "stats", "total_net_output_bytes") - before
 			held := infoNumber(t, client, "memory", "used_memory_peak") - used
-			t.Logf("%d documents, %d live, on %d pages of %d bytes: Redis sent %d bytes (%.2f times that), and took %d bytes of memory for it",
+			t.Logf("%d documents, %d live, on %d pages of %d bytes: Redis sent %d bytes (%.2f times that), and took %d bytes "+
+				"of memory for it",
 				tt.n, len(live), pages, returned, sent, float64(sent)/float64(returned), held)
 			if most := 2*returned + heads; sent > most {
 				t.Errorf("Redis sent %d bytes: allowed are %d", sent, most)
@@ -175,6 +177,7 @@ func TestListOfShardsThatDiffer(t *testing.T) {
 	changed.History, changed.Etag = changed.History.With(far, 2, 60), 2
 	r.Commit(0, []store.ConfigChange{{Collection: "orders", Config: &changed}})
 	if times, _ := r.list("orders", sink.ListOptions{Limit: 100}); expired == 0 || len(times) != n-expired {
-		t.Errorf("%d documents are listed, want %d: %d of %d are expired, in the first shard", len(times), n-expired, expired, n)
+		t.Errorf("%d documents are listed, want %d: %d of %d are expired, in the first shard", len(times), n-expired, expired,
+			n)
 	}
 }

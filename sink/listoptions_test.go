@@ -27,22 +27,26 @@ func TestListOptions(t *testing.T) {
 	}
 	for _, opts := range []sink.ListOptions{
 		{Order: "size"}, {Until: &until}, {Within: time.Hour}, {Order: wire.ByDeadline, Until: &until, Within: time.Hour},
-		{Order: wire.ByDeadline, Within: -1}, {Order: wire.ByDeadline, Within: time.Microsecond}, {Order: wire.ByDeadline, Within: 700_000 * time.Hour},
+		{Order: wire.ByDeadline, Within: -1}, {Order: wire.ByDeadline, Within: time.Microsecond},
+		{Order: wire.ByDeadline, Within: 700_000 * time.Hour},
 		{Order: wire.ByDeadline, Prefix: "d"}, {Prefix: strings.Repeat("x", 256)}, {Prefix: "\xff"},
 	} {
 		_, err := list(opts)
 		wantErr(t, err, sink.ErrInvalidRequest, fmt.Sprintf("%+v", opts))
 	}
-	if page, err := list(sink.ListOptions{Order: wire.ByDeadline, Until: &past}); err != nil || len(page.Documents) > 0 || page.Continuation != "" {
+	if page, err := list(sink.ListOptions{Order: wire.ByDeadline, Until: &past}); err != nil || len(page.Documents) > 0 ||
+		page.Continuation != "" {
 		t.Errorf("until 1970: %d documents, %v", len(page.Documents), err)
 	}
-	all := []sink.ListOptions{{}, {Prefix: "doc"}, {Order: wire.ByDeadline}, {Order: wire.ByDeadline, Until: &until}, {Order: wire.ByDeadline, Within: time.Minute}}
+	all := []sink.ListOptions{{}, {Prefix: "doc"}, {Order: wire.ByDeadline}, {Order: wire.ByDeadline, Until: &until},
+		{Order: wire.ByDeadline, Within: time.Minute}}
 	for i, first := range all {
 		page, err := list(first)
 		if err != nil || len(page.Documents) != 5 || page.Continuation == "" {
 			t.Fatalf("%+v: %d documents, %v", first, len(page.Documents), err)
 		}
-		for j, next := range append(all, sink.ListOptions{Order: wire.ByDeadline, Until: &later}, sink.ListOptions{Order: wire.ByDeadline, Within: time.Hour}, sink.ListOptions{Prefix: "do"}) {
+		for j, next := range append(all, sink.ListOptions{Order: wire.ByDeadline, Until: &later},
+			sink.ListOptions{Order: wire.ByDeadline, Within: time.Hour}, sink.ListOptions{Prefix: "do"}) {
 			next.Continuation = page.Continuation
 			_, err := list(next)
 			leftOut := j == 0 || j == 2 && i > 2
@@ -59,7 +63,8 @@ func TestListOptions(t *testing.T) {
 // listed by deadline.
 func TestListWithoutDeadlines(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
-		for d, want := range map[ttlrules.Default]string{ttlrules.Off: "[]", ttlrules.NoDefault: "[own]", 60: "[own inherits]"} {
+		for d, want := range map[ttlrules.Default]string{ttlrules.Off: "[]", ttlrules.NoDefault: "[own]",
+			60: "[own inherits]"} {
 			r := newRig(t, s, 3, far)
 			if d != ttlrules.Off {
 				r.WithDefault("orders", 0, d)

@@ -17,7 +17,7 @@ import (
 // return what the map and the rules say.
 func TestRandomHistories(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
-		rapid.Check(t, func(t *rapid.T) {
+		check(t, func(t *rapid.T) {
 			const start = far
 			r := newRig(t, s, rapid.IntRange(1, 3).Draw(t, "shards"), start)
 			now := int64(start)
@@ -27,8 +27,9 @@ func TestRandomHistories(t *testing.T) {
 				etag++
 				h := &store.Header{
 					Ts: now, Etag: etag,
-					TTL:   ttlrules.TTL(rapid.SampledFrom([]int{0, 0, -1, 1, 5, 20}).Draw(t, "ttl")),
-					Trace: rapid.SampledFrom([]string{"", "trace"}).Draw(t, "trace"), Target: rapid.SampledFrom([]string{"", "", "mail.send"}).Draw(t, "target"),
+					TTL:    ttlrules.TTL(rapid.SampledFrom([]int{0, 0, -1, 1, 5, 20}).Draw(t, "ttl")),
+					Trace:  rapid.SampledFrom([]string{"", "trace"}).Draw(t, "trace"),
+					Target: rapid.SampledFrom([]string{"", "", "mail.send"}).Draw(t, "target"),
 				}
 				switch after := rapid.Int64Range(-5, 5).Draw(t, "clock"); {
 				case after > 2:
@@ -80,11 +81,13 @@ func TestRandomHistories(t *testing.T) {
 				case "default":
 					config.NoIndex = false
 					etag++
-					config.History = config.History.With(now, etag, ttlrules.Default(rapid.SampledFrom([]int{0, -1, 1, 10, 60}).Draw(t, "default")))
+					config.History = config.History.With(now, etag, ttlrules.Default(rapid.SampledFrom([]int{0, -1, 1, 10, 60}).Draw(t,
+						"default")))
 					r.Configure(collection, &config)
 				case "drop":
 					for p := range r.N {
-						r.Commit(p, []store.ConfigChange{{Collection: collection}}, store.CollectionChanges{Collection: collection, Drop: store.DropAll})
+						r.Commit(p, []store.ConfigChange{{Collection: collection}}, store.CollectionChanges{Collection: collection,
+							Drop: store.DropAll})
 					}
 				case "none":
 					if config.History.Current() == ttlrules.Off {
@@ -104,7 +107,8 @@ func TestRandomHistories(t *testing.T) {
 						t.Errorf("verify: %v", err)
 					}
 					k := layout.NewKeys(r.Prefix, p, r.N)
-					docs, indexed := s.Client.HLen(ctx, k.Docs(c)).Val(), s.Client.ZCard(ctx, k.Inherit(c)).Val()+s.Client.ZCard(ctx, k.Own(c)).Val()
+					docs, indexed := s.Client.HLen(ctx, k.Docs(c)).Val(), s.Client.ZCard(ctx, k.Inherit(c)).Val()+s.Client.ZCard(ctx,
+						k.Own(c)).Val()
 					if docs != indexed {
 						t.Errorf("%d documents, and %d entries in the two indexes", docs, indexed)
 					}

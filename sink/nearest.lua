@@ -11,7 +11,7 @@ local reply_head = head(state, config, collection, docs)
 local reply = {reply_head, redis.call('ZCARD', inherit), redis.call('ZCARD', own)}
 for at = 3, #ARGV, 4 do
 	local key, cut, score, id = KEYS[3 + ARGV[at]], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
-	local rank = rank_after(key, cut, score, id)
+	local rank = math.max(rank_after(key, score, id), redis.call('ZCOUNT', key, '-inf', cut))
 	reply[#reply + 1] = redis.call('ZRANGE', key, rank, rank + most - 1, 'WITHSCORES')
 end
 return reply

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"github.com/seed18712806/lapse/sink/internal/layout"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -48,46 +47,36 @@ type orderedPosition struct {
 }
 
 func (o orderedPosition) valid() bool {
-	return o.Inherit.valid() && o.Own.valid() && o.Within >= 0 && o.Until > -layout.NeverScore && o.Until < layout.NeverScore
+	return o.Inherit.valid() && o.Own.valid() && o.Within >= 0 && o.Until > -layout.NeverScore &&
+		o.Until < layout.NeverScore
 }
 
-// settle checks the options of a page that begins at a position, and completes them from it. It
-// completes the position of the first page of a list by deadline, but for Within.
-func (o *ListOptions) settle(pos *listPosition) error {
-	if o.Order != "" && o.Order != wire.ByDeadline {
-		return invalid("order %s is not valid: use %q, or leave it out for no particular order", wire.Quote(string(o.Order)), wire.ByDeadline)
-	}
-	const longest = ttlrules.MaxSeconds * time.Second
-	if o.Within < 0 || o.Within > longest || o.Within != 0 && o.Within < time.Millisecond {
-		return invalid("within %s is not valid: use a duration from a millisecond to %d days", o.Within, longest/(24*time.Hour))
-	}
-	if len(o.Prefix) > wire.MaxID || !utf8.ValidString(o.Prefix) {
-		return invalid("prefix %s is not valid: use up to %d bytes of UTF-8 text, with which ids begin", wire.Quote(o.Prefix), wire.MaxID)
-	}
-	if o.Until != nil && o.Within != 0 {
-		return invalid("until and within are both set: use one of them")
-	}
+// settle completes the options of a page, which were checked, from the position at which it begins. It completes the
+// position of the first page of a list by deadline, but for Within.
+func settle(o *ListOptions, pos *listPosition) error {
 	if o.Order == "" && pos.Ordered == nil && (o.Until != nil || o.Within != 0) {
 		return invalid("until and within limit a list by deadline: use them with the order %q", wire.ByDeadline)
 	}
-	if o.Prefix != "" && (o.Order != "" || pos.Ordered != nil) {
-		return invalid("a list by deadline cannot select by a prefix: leave out the prefix or the order")
+	until := int64(0)
+	if o.Until != nil {
+		until = min(max(int64(*o.Until), 1), layout.NeverScore-1)
 	}
 	if o.Continuation == "" {
 		if o.Order == wire.ByDeadline {
-			pos.Ordered = &orderedPosition{Within: o.Within.Milliseconds()}
-			if o.Until != nil {
-				pos.Ordered.Until = min(max(int64(*o.Until), 1), layout.NeverScore-1)
-			}
+			pos.Ordered = &orderedPosition{Until: until, Within: o.Within.Milliseconds()}
 		}
 		return nil
 	}
-	was := pos.Ordered
-	other := (o.Order != "") && was == nil || o.Prefix != "" && o.Prefix != pos.Prefix ||
-		o.Within != 0 && o.Within.Milliseconds() != was.Within ||
-		o.Until != nil && (was.Within != 0 || was.Until != min(max(int64(*o.Until), 1), layout.NeverScore-1))
+	was, other := pos.Ordered, o.Prefix != "" && o.Prefix != pos.Prefix
+	if was == nil {
+		other = other || o.Order != ""
+	} else {
+		other = other || o.Within != 0 && o.Within.Milliseconds() != was.Within ||
+			until != 0 && (was.Within != 0 || was.Until != until)
+	}
 	if other {
-		return invalid("the continuation is of a list with another order, until, within or prefix: use those of the page before, or begin anew without a continuation")
+		return invalid("the continuation is of a list with another order, until, within or prefix: " +
+			"use those of the page before, or begin anew without a continuation")
 	}
 	o.Prefix = pos.Prefix
 	return nil
@@ -113,11 +102,13 @@ func (ps *shards) repeat(ctx context.Context, collection string, page func() err
 }
 
 func notReached(collection string) error {
-	return fmt.Errorf("%w: a change of the configuration of collection %s has not reached all shards", ErrUnavailable, collection)
+	return fmt.Errorf("%w: a change of the configuration of collection %s has not reached all shards", ErrUnavailable,
+		collection)
 }
 
 // listOrdered reads a page of the documents that will expire.
-func (ps *shards) listOrdered(ctx context.Context, collection string, opts ListOptions, from orderedPosition) (page Page, err error) {
+func (ps *shards) listOrdered(ctx context.Context, collection string, opts ListOptions,
+	from orderedPosition) (page Page, err error) {
 	first, err := ps.view(ctx, 0, collection)
 	if err != nil {
 		return Page{}, err
@@ -178,7 +169,8 @@ func (a member) compare(b member) int {
 func (m *merger) begin(ctx context.Context, cuts ttlrules.Cuts) error {
 	err := m.each(func(p int) error {
 		s := &m.sources[p]
-		s.parts = []stretch{{index: layout.ByOwn, cut: cuts.Own, last: m.from.Own}, {index: layout.ByInherit, cut: cuts.Inherit, last: m.from.Inherit}}
+		s.parts = []stretch{{index: layout.ByOwn, cut: cuts.Own, last: m.from.Own},
+			{index: layout.ByInherit, cut: cuts.Inherit, last: m.from.Inherit}}
 		return m.read(ctx, p)
 	})
 	if err != nil {
@@ -271,7 +263,8 @@ func (m *merger) next(ctx context.Context) (*member, error) {
 				return nil, err
 			}
 		}
-		if one := s.next(); one != nil && (m.from.Until == 0 || one.deadline <= m.from.Until) && (next == nil || one.compare(*next) < 0) {
+		if one := s.next(); one != nil && (m.from.Until == 0 || one.deadline <= m.from.Until) &&
+			(next == nil || one.compare(*next) < 0) {
 			next = one
 		}
 	}
@@ -310,8 +303,8 @@ func (s *source) take() {
 	part.last, part.members = newPlace(part.members[0].score, part.members[0].id), part.members[1:]
 }
 
-// cut takes the cuts of a view, and reports whether what the script was asked with passed over what may be live, or left
-// out a band.
+// cut takes the cuts of a view, and reports whether what the script was asked with passed over what may be live, or
+// left out a band.
 func (m *merger) cut(s *source, v view) (lowered bool) {
 	for i := range s.parts {
 		part, cut := &s.parts[i], v.cuts().Own
@@ -344,7 +337,8 @@ func (m *merger) read(ctx context.Context, p int) error {
 		for _, part := range s.parts {
 			args = append(args, int(part.index), part.cut, part.last.Score, part.last.ID)
 		}
-		v, reply, err := m.ask(ctx, nearestScript, p, m.collection, []string{k.Inherit(m.collection), k.Own(m.collection)}, args)
+		v, reply, err := m.ask(ctx, nearestScript, p, m.collection, []string{k.Inherit(m.collection), k.Own(m.collection)},
+			args)
 		if err != nil {
 			return err
 		}
@@ -401,7 +395,8 @@ func newBodies(ps *shards, collection string, maxBytes int, sources []source) *b
 
 // visit reads documents, and calls visit for each in order, until it returns that the page is full: the first n. Those
 // that have changed since they were chosen, so that they have another place in the order, are nil.
-func (b *bodies) visit(ctx context.Context, chosen []member, visit func(d *Document) (full bool, err error)) (n int, err error) {
+func (b *bodies) visit(ctx context.Context, chosen []member, visit func(d *Document) (full bool, err error)) (n int,
+	err error) {
 	involved := 0
 	for _, c := range chosen {
 		if len(b.left[c.shard]) == 0 {

@@ -25,7 +25,8 @@ func (r *rig) crowd(t *rapid.T, n int) (stay []string) {
 		id := fmt.Sprintf("s%s%d", rapid.SampledFrom([]string{"", "a", "B", "é", "\x00", "<&>"}).Draw(t, "name"), i)
 		h := store.Header{Ts: far - 1000*rapid.Int64Range(0, 8).Draw(t, "age"), Etag: uint64(i + 1),
 			TTL: ttlrules.TTL(rapid.SampledFrom([]int{0, 0, -1, 2, 5, 9, 12}).Draw(t, "ttl"))}
-		changes = append(changes, r.Change("orders", id, &h, []byte(`{"x":"`+strings.Repeat("x", rapid.IntRange(0, 90).Draw(t, "size"))+`"}`)))
+		changes = append(changes, r.Change("orders", id, &h,
+			[]byte(`{"x":"`+strings.Repeat("x", rapid.IntRange(0, 90).Draw(t, "size"))+`"}`)))
 		stay = append(stay, id)
 	}
 	r.Write("orders", changes...)
@@ -68,12 +69,13 @@ func (r *rig) randomDefault(t *rapid.T) {
 // It fails if List goes through the hash, or goes on behind the last score rather than the last member.
 func TestG2_ListOnce(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
-		rapid.Check(t, func(t *rapid.T) {
+		check(t, func(t *rapid.T) {
 			r := newRig(t, s, rapid.IntRange(1, 3).Draw(t, "shards"), far)
 			r.randomDefault(t)
 			stay := r.crowd(t, rapid.SampledFrom([]int{0, 3, 40, 150}).Draw(t, "documents"))
-			opts := sink.ListOptions{Limit: rapid.SampledFrom([]int{3, 20, 100}).Draw(t, "limit"), MaxBytes: rapid.SampledFrom([]int{0, 150, 500}).Draw(t, "bytes"),
-				Prefix: rapid.SampledFrom([]string{"", "s", "sB", "é", "s\x00"}).Draw(t, "prefix")}
+			opts := sink.ListOptions{Limit: rapid.SampledFrom([]int{3, 20, 100}).Draw(t, "limit"),
+				MaxBytes: rapid.SampledFrom([]int{0, 150, 500}).Draw(t, "bytes"),
+				Prefix:   rapid.SampledFrom([]string{"", "s", "sB", "é", "s\x00"}).Draw(t, "prefix")}
 			want := map[string]int{}
 			live := r.Live("orders", far)
 			for _, id := range stay {
@@ -147,7 +149,10 @@ func (r *rig) expiringIn(collection string, now, by int64) (ids []string) {
 			ids = append(ids, id)
 		}
 	}
-	slices.SortFunc(ids, func(a, b string) int { return cmp.Or(cmp.Compare(deadlines[a], deadlines[b]), cmp.Compare(a, b)) })
+	slices.SortFunc(ids, func(a, b string) int {
+		return cmp.Or(cmp.Compare(deadlines[a], deadlines[b]),
+			cmp.Compare(a, b))
+	})
 	return ids
 }
 
@@ -158,15 +163,17 @@ func (r *rig) expiringIn(collection string, now, by int64) (ids []string) {
 // ends with the first shard that ends.
 func TestG2_ListByDeadline(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
-		rapid.Check(t, func(t *rapid.T) {
+		check(t, func(t *rapid.T) {
 			r := newRig(t, s, rapid.IntRange(1, 5).Draw(t, "shards"), far)
 			for range rapid.IntRange(0, 2).Draw(t, "epochs") {
 				r.randomDefault(t)
 			}
 			r.crowd(t, rapid.SampledFrom([]int{0, 3, 40, 150}).Draw(t, "documents"))
-			opts := sink.ListOptions{Order: wire.ByDeadline, Limit: rapid.SampledFrom([]int{3, 20, 100, 1000}).Draw(t, "limit"), MaxBytes: rapid.SampledFrom([]int{0, 150, 500}).Draw(t, "bytes")}
+			opts := sink.ListOptions{Order: wire.ByDeadline, Limit: rapid.SampledFrom([]int{3, 20, 100, 1000}).Draw(t, "limit"),
+				MaxBytes: rapid.SampledFrom([]int{0, 150, 500}).Draw(t, "bytes")}
 			by := int64(1 << 60)
-			switch ahead := rapid.Int64Range(0, 12_000).Draw(t, "ahead"); rapid.SampledFrom([]string{"", "until", "within"}).Draw(t, "limited") {
+			switch ahead := rapid.Int64Range(0, 12_000).Draw(t, "ahead"); rapid.SampledFrom([]string{"", "until",
+				"within"}).Draw(t, "limited") {
 			case "until":
 				by = far + ahead
 				opts.Until = (*wire.Time)(&by)
@@ -181,7 +188,8 @@ func TestG2_ListByDeadline(t *testing.T) {
 					if d.ID[0] == 's' {
 						got = append(got, d.ID)
 					}
-					if stored, ok := r.Live("orders", far)[d.ID]; !ok || stored.Body != string(d.Body) || d.ExpiresAt == nil || int64(*d.ExpiresAt) > by || int64(*d.ExpiresAt) <= far {
+					if stored, ok := r.Live("orders", far)[d.ID]; !ok || stored.Body != string(d.Body) || d.ExpiresAt == nil ||
+						int64(*d.ExpiresAt) > by || int64(*d.ExpiresAt) <= far {
 						t.Errorf("%q, which expires at %v, is listed up to %d", d.ID, d.ExpiresAt, by)
 					}
 				}
@@ -201,7 +209,7 @@ func TestG2_ListByDeadline(t *testing.T) {
 // It fails if the continuation keeps a deadline for the documents that inherit the default.
 func TestListByDeadlineReconfigured(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
-		rapid.Check(t, func(t *rapid.T) {
+		check(t, func(t *rapid.T) {
 			r := newRig(t, s, rapid.IntRange(1, 3).Draw(t, "shards"), far)
 			r.WithDefault("orders", 0, 20)
 			r.crowd(t, 40)

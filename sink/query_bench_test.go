@@ -13,8 +13,8 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// BenchmarkQuery reads pages of 100 from a million documents on a redis-server, or from as many as LAPSE_DOCUMENTS says:
-// by deadline to compare with, the 100 documents with one value, these in other orders, and a part of a range.
+// BenchmarkQuery reads pages of 100 from a million documents on a redis-server, or from as many as LAPSE_DOCUMENTS
+// says: by deadline to compare with, the 100 documents with one value, these in other orders, and a part of a range.
 //
 //	go test ./sink -run '^$' -bench 'BenchmarkQuery$' -benchtime 50x
 func BenchmarkQuery(b *testing.B) {

@@ -130,7 +130,8 @@ func (r *rig) selected(opts sink.QueryOptions, now int64) (ids []string) {
 		if opts.Order.Descending {
 			a, b = b, a
 		}
-		return cmp.Or(entries.Compare(places[a].value, places[b].value), cmp.Compare(places[a].deadline, places[b].deadline), strings.Compare(a, b))
+		return cmp.Or(entries.Compare(places[a].value, places[b].value), cmp.Compare(places[a].deadline, places[b].deadline),
+			strings.Compare(a, b))
 	})
 }
 
@@ -208,7 +209,8 @@ func (r *rig) put(bodies map[string]string) {
 	r.T.Helper()
 	var changes []store.Change
 	for _, id := range slices.Sorted(maps.Keys(bodies)) {
-		changes = append(changes, r.Change("orders", id, &store.Header{Ts: far, Etag: uint64(len(changes) + 1)}, []byte(bodies[id])))
+		changes = append(changes, r.Change("orders", id, &store.Header{Ts: far, Etag: uint64(len(changes) + 1)},
+			[]byte(bodies[id])))
 	}
 	r.Write("orders", changes...)
 	r.makeIndexes()

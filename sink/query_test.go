@@ -40,8 +40,10 @@ func (r *rig) randomWhere(t *rapid.T) []entries.Condition {
 	texts := map[string][]byte{}
 	for _, pointer := range []string{"/a", "/b", "/c"} {
 		if rapid.Bool().Draw(t, "condition on "+pointer) {
-			texts[pointer] = []byte(rapid.SampledFrom([]string{`"a"`, `1`, `null`, `{"in":[1,"a",null,2.5,10,"b",true]}`, `{"in":[1,"a",null,2.5]}`, `{"in":["b","ab","c"]}`, `{"gt":0}`,
-				`{"gte":1,"lt":10}`, `{"gte":"a"}`, `{"lte":"a"}`, `{"lt":2.5}`, `{"prefix":"a"}`, `{"prefix":""}`, `{"gt":5,"lt":4}`}).Draw(t, pointer))
+			texts[pointer] = []byte(rapid.SampledFrom([]string{`"a"`, `1`, `null`, `{"in":[1,"a",null,2.5,10,"b",true]}`,
+				`{"in":[1,"a",null,2.5]}`, `{"in":["b","ab","c"]}`, `{"gt":0}`,
+				`{"gte":1,"lt":10}`, `{"gte":"a"}`, `{"lte":"a"}`, `{"lt":2.5}`, `{"prefix":"a"}`, `{"prefix":""}`,
+				`{"gt":5,"lt":4}`}).Draw(t, pointer))
 		}
 	}
 	where, err := entries.ParseWhere(texts)
@@ -54,8 +56,9 @@ func (r *rig) randomWhere(t *rapid.T) []entries.Condition {
 // randomQuery draws a query that an index serves, or that may scan.
 func (r *rig) randomQuery(t *rapid.T, indexes []string) sink.QueryOptions {
 	indexed := func(c entries.Condition) bool { return slices.Contains(indexes, c.Pointer) }
-	opts := sink.QueryOptions{Limit: rapid.SampledFrom([]int{1, 2, 7, 1000}).Draw(t, "limit"), MaxBytes: rapid.SampledFrom([]int{0, 1, 100}).Draw(t, "bytes"),
-		Where: r.randomWhere(t)}
+	opts := sink.QueryOptions{Limit: rapid.SampledFrom([]int{1, 2, 7, 1000}).Draw(t, "limit"),
+		MaxBytes: rapid.SampledFrom([]int{0, 1, 100}).Draw(t, "bytes"),
+		Where:    r.randomWhere(t)}
 	orders := []entries.Order{{ByDeadline: true}}
 	if len(opts.Where) > 0 {
 		orders = append(orders, entries.Order{}, entries.Order{})
@@ -101,7 +104,7 @@ func (r *rig) randomOrders(t *rapid.T, n int) (indexes []string) {
 // It fails if a document with an array is returned at each of its entries, or a page goes on at another place.
 func TestG2_Query(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
-		rapid.Check(t, func(t *rapid.T) {
+		check(t, func(t *rapid.T) {
 			r := newRig(t, s, rapid.IntRange(1, 4).Draw(t, "shards"), far)
 			indexes := r.randomOrders(t, rapid.SampledFrom([]int{0, 30, 60}).Draw(t, "documents"))
 			for range 6 {
@@ -111,11 +114,11 @@ func TestG2_Query(t *testing.T) {
 	})
 }
 
-// TestG2_QueryMeanwhile: a document that nobody changes is on exactly one page, whatever others do between the pages. What
-// is returned was live and selected at that moment.
+// TestG2_QueryMeanwhile: a document that nobody changes is on exactly one page, whatever others do between the pages.
+// What is returned was live and selected at that moment.
 func TestG2_QueryMeanwhile(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
-		rapid.Check(t, func(t *rapid.T) {
+		check(t, func(t *rapid.T) {
 			r := newRig(t, s, rapid.IntRange(1, 3).Draw(t, "shards"), far)
 			indexes := r.randomOrders(t, 20)
 			now := int64(far)
@@ -139,8 +142,10 @@ func TestG2_QueryMeanwhile(t *testing.T) {
 				}
 				var changes []store.Change
 				for i := range rapid.IntRange(0, 5).Draw(t, "changes") {
-					h := &store.Header{Ts: now, Etag: uint64(1000 + 10*n + i), TTL: ttlrules.TTL(rapid.SampledFrom([]int{0, -1, 5}).Draw(t, "ttl"))}
-					changes = append(changes, r.Change("orders", fmt.Sprintf("o%d-%d", rapid.IntRange(0, 9).Draw(t, "id"), i), h, []byte(randomBody(t))))
+					h := &store.Header{Ts: now, Etag: uint64(1000 + 10*n + i),
+						TTL: ttlrules.TTL(rapid.SampledFrom([]int{0, -1, 5}).Draw(t, "ttl"))}
+					changes = append(changes, r.Change("orders", fmt.Sprintf("o%d-%d", rapid.IntRange(0, 9).Draw(t, "id"), i), h,
+						[]byte(randomBody(t))))
 				}
 				r.Write("orders", changes...)
 				r.makeIndexes()
@@ -155,30 +160,35 @@ func TestG2_QueryMeanwhile(t *testing.T) {
 	})
 }
 
-// TestQueryBounds: a page examines at most 1,000 entries, and its continuation goes on behind them, in each of the ways to
-// make a page, also if another one makes the next.
+// TestQueryBounds: a page examines at most 1,000 entries, and its continuation goes on behind them, in each of the ways
+// to make a page, also if another one makes the next.
 func TestQueryBounds(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 2, far)
 		r.WithDefault("orders", 0, 1000)
 		bodies := map[string]string{}
 		for i := range 2600 {
-			bodies[fmt.Sprintf("%04d", i*7919%10_000)] = fmt.Sprintf(`{"kind":%d,"n":%d,"rare":%d,"every":[1,2]}`, i%2, i, i%1300)
+			bodies[fmt.Sprintf("%04d", i*7919%10_000)] = fmt.Sprintf(`{"kind":%d,"n":%d,"rare":%d,"every":[1,2]}`, i%2, i,
+				i%1300)
 		}
 		r.put(bodies)
 		orders := []string{"", "/n", "-/n", "deadline", "id"}
-		if strings.HasSuffix(t.Name(), "/miniredis") { // it sorts the whole index for each script
+		if onMiniredis(t) {
 			orders = []string{"", "-/n"}
 		}
-		for _, indexes := range [][]string{{"/kind", "/n"}, {"/kind", "/n", "/rare", "/every"}} {
+		for i, indexes := range [][]string{{"/kind", "/n", "/rare", "/every"}, {"/kind", "/n"}} {
+			if i > 0 && onMiniredis(t) {
+				continue
+			}
 			r.declare(indexes...)
-			for _, texts := range [][]string{{"kind=1", "rare=7"}, {"kind=0", "rare=7"}, {"kind=0,1", "rare<100"}, {"n>=5", "kind=1"}} {
+			for _, texts := range [][]string{{"kind=1", "rare=7"}, {"kind=0", "rare=7"}, {"kind=0,1", "rare<100"},
+				{"n>=5", "kind=1"}} {
 				for _, order := range orders {
 					by, err := entries.ParseOrder(order)
 					if err != nil {
 						t.Fatal(err)
 					}
-					opts := sink.QueryOptions{Limit: 40, Where: r.where(texts...), Order: by}
+					opts := sink.QueryOptions{Limit: 100, Where: r.where(texts...), Order: by}
 					r.wantQuery(opts, far)
 				}
 			}
@@ -227,7 +237,8 @@ func TestQueryRefused(t *testing.T) {
 			want error
 			text string
 		}{
-			{sink.QueryOptions{Where: r.where("b=1")}, sink.ErrNoIndex, "lapse config orders --index /a --index '/c d' --index /b"},
+			{sink.QueryOptions{Where: r.where("b=1")}, sink.ErrNoIndex, "lapse config orders --index /a --index '/c d' " +
+				"--index /b"},
 			{sink.QueryOptions{Where: r.where("a=1"), Order: pointer}, sink.ErrNoIndex, "--index /b"},
 			{sink.QueryOptions{Where: r.where("a=1"), Order: pointer, Scan: true}, sink.ErrNoIndex, "--index /b"},
 			{sink.QueryOptions{Where: r.where("b=1"), Order: id, Scan: true}, sink.ErrNoIndex, "--index /b"},
@@ -260,7 +271,8 @@ func TestQueryRefused(t *testing.T) {
 			t.Errorf("the index went between the pages: %v", err)
 		}
 		r.declare("/b", "/c d", "/a") // in another slot
-		if page, err := r.Reader.Query(ctx, "orders", sink.QueryOptions{Continuation: next}); err != nil || len(page.Documents) != 2 {
+		if page, err := r.Reader.Query(ctx, "orders", sink.QueryOptions{Continuation: next}); err != nil ||
+			len(page.Documents) != 2 {
 			t.Errorf("the index went and came between the pages: %+v, %v", page, err)
 		}
 	})
@@ -281,24 +293,32 @@ func TestQueryContinuation(t *testing.T) {
 		member := text(entries.Member(entries.Value{Kind: entries.Number, Number: 1}, "1"))
 		left := text(entries.Member(entries.Value{}, "1"))
 		for _, bad := range []string{
-			"x", "%", list.Continuation, strings.Repeat("A", 200_000), text("null"), text("{}"), text(`{"o":"/a"}`), text(`{"o":"/a","m":"` + left + `"}`),
-			text(`{"o":"/a","m":"AwAA"}`), text(`{"o":"/a","m":"` + member + `","i":"1"}`), text(`{"o":"/a","d":"/a","m":"` + member + `"}`),
-			text(`{"w":{"/a":1},"m":"` + member + `"}`), text(`{"w":{"/a":1},"d":"/b","m":"` + member + `"}`), text(`{"w":{"/a":{}},"d":"/a","m":"` + member + `"}`),
-			text(`{"w":{"/a":1},"l":{"p":0,"i":1}}`), text(`{"w":{"/a":1},"s":true,"l":{"p":2,"i":1}}`), text(`{"w":{"/a":1},"s":true,"l":{"p":1,"i":1,"f":"x"}}`),
-			text(`{"o":"deadline"}`), text(`{"o":"deadline","t":{"u":-1,"w":-1}}`), text(`{"o":"id","w":{"/a":1}}`), text(`{"o":"id","w":{"/a":1},"t":{}}`),
+			"x", "%", list.Continuation, strings.Repeat("A", 200_000), text("null"), text("{}"), text(`{"o":"/a"}`),
+			text(`{"o":"/a","m":"` + left + `"}`),
+			text(`{"o":"/a","m":"AwAA"}`), text(`{"o":"/a","m":"` + member + `","i":"1"}`), text(`{"o":"/a","d":"/a","m":"` +
+				member + `"}`),
+			text(`{"w":{"/a":1},"m":"` + member + `"}`), text(`{"w":{"/a":1},"d":"/b","m":"` + member + `"}`),
+			text(`{"w":{"/a":{}},"d":"/a","m":"` + member + `"}`),
+			text(`{"w":{"/a":1},"l":{"p":0,"i":1}}`), text(`{"w":{"/a":1},"s":true,"l":{"p":2,"i":1}}`),
+			text(`{"w":{"/a":1},"s":true,"l":{"p":1,"i":1,"f":"x"}}`),
+			text(`{"o":"deadline"}`), text(`{"o":"deadline","t":{"u":-1,"w":-1}}`), text(`{"o":"id","w":{"/a":1}}`),
+			text(`{"o":"id","w":{"/a":1},"t":{}}`),
 			text(`{"o":"up","t":{}}`), text(`{"w":{"a":1},"d":"a","m":"` + member + `"}`),
 		} {
-			if _, err := r.Reader.Query(ctx, "orders", sink.QueryOptions{Continuation: bad}); !errors.Is(err, sink.ErrInvalidRequest) || errors.Is(err, sink.ErrNoIndex) {
+			if _, err := r.Reader.Query(ctx, "orders", sink.QueryOptions{Continuation: bad}); !errors.Is(err,
+				sink.ErrInvalidRequest) || errors.Is(err, sink.ErrNoIndex) {
 				t.Errorf("continuation %.60s: %v", bad, err)
 			}
 		}
-		if _, err := r.Reader.Query(ctx, "orders", sink.QueryOptions{Continuation: text(`{"w":{"/a":1},"d":"/a","m":"` + member + `"}`)}); err != nil {
+		if _, err := r.Reader.Query(ctx, "orders", sink.QueryOptions{Continuation: text(`{"w":{"/a":1},"d":"/a","m":"` +
+			member + `"}`)}); err != nil {
 			t.Errorf("a good continuation: %v", err)
 		}
 	})
 }
 
-// TestQueryIndexState: an index that is being made serves no query, and one that has lost entries neither. A count says so.
+// TestQueryIndexState: an index that is being made serves no query, and one that has lost entries neither. A count says
+// so.
 func TestQueryIndexState(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		r := newRig(t, s, 2, far)
@@ -309,7 +329,8 @@ func TestQueryIndexState(t *testing.T) {
 			return r.Client.HLen(ctx, layout.NewKeys(r.Prefix, 0, 2).Docs("orders")).Val()
 		}
 		_, err := r.Reader.Query(ctx, "orders", sink.QueryOptions{Where: r.where("a=1")})
-		if want := fmt.Sprintf("%d of 3 documents", made()); !errors.Is(err, sink.ErrIndexMade) || !errors.Is(err, sink.ErrUnavailable) || !strings.Contains(err.Error(), want) {
+		if want := fmt.Sprintf("%d of 3 documents", made()); !errors.Is(err, sink.ErrIndexMade) ||
+			!errors.Is(err, sink.ErrUnavailable) || !strings.Contains(err.Error(), want) {
 			t.Errorf("while the index is made: %v, want %q", err, want)
 		}
 		_, err = r.Reader.Query(ctx, "orders", sink.QueryOptions{Order: entries.Order{Pointer: "/a"}, Where: r.where("b=x")})
@@ -317,18 +338,21 @@ func TestQueryIndexState(t *testing.T) {
 		r.wantQuery(sink.QueryOptions{Where: r.where("a=1", "b=x")}, far)
 		r.wantQuery(sink.QueryOptions{Where: r.where("a=1"), Scan: true}, far)
 		count, err := r.Reader.Count(ctx, "orders")
-		if err != nil || count.Live != 3 || len(count.Indexes) != 2 || count.Indexes[0].Making == nil || *count.Indexes[0].Making != (wire.IndexMaking{Made: made(), Of: 3}) {
+		if err != nil || count.Live != 3 || len(count.Indexes) != 2 || count.Indexes[0].Making == nil ||
+			*count.Indexes[0].Making != (wire.IndexMaking{Made: made(), Of: 3}) {
 			t.Errorf("count: %+v, %v", count, err)
 		}
 		r.making(1, layout.Making{})
 		r.wantQuery(sink.QueryOptions{Where: r.where("a=1")}, far)
 		count, err = r.Reader.Count(ctx, "orders")
-		if want := []wire.IndexCount{{Pointer: "/a", Entries: 3}, {Pointer: "/b", Entries: 2, NotIndexed: 1}}; err != nil || !slices.Equal(count.Indexes, want) {
+		if want := []wire.IndexCount{{Pointer: "/a", Entries: 3}, {Pointer: "/b", Entries: 2, NotIndexed: 1}}; err != nil ||
+			!slices.Equal(count.Indexes, want) {
 			t.Errorf("count: %+v, %v, want %+v", count, err, want)
 		}
 		p := wire.ShardOf(2, "orders", "2")
 		k := layout.NewKeys(r.Prefix, p, 2)
-		if err := r.Client.ZRem(ctx, k.By(0, "orders"), entries.Member(entries.Value{Kind: entries.Number, Number: 2}, "2")).Err(); err != nil {
+		if err := r.Client.ZRem(ctx, k.By(0, "orders"), entries.Member(entries.Value{Kind: entries.Number, Number: 2},
+			"2")).Err(); err != nil {
 			t.Fatal(err)
 		}
 		_, err = r.Reader.Query(ctx, "orders", sink.QueryOptions{Where: r.where("a=1")})
@@ -362,7 +386,8 @@ func TestQueryDear(t *testing.T) {
 		}
 	}
 	page, err := r.Reader.Query(ctx, "orders", sink.QueryOptions{Limit: 1, Where: r.where("a=1", "b=1")})
-	if next := (sink.QueryOptions{Continuation: page.Continuation}); err != nil || page.Continuation == "" || !next.Dear() {
+	if next := (sink.QueryOptions{Continuation: page.Continuation}); err != nil || page.Continuation == "" ||
+		!next.Dear() {
 		t.Errorf("the second page of a dear query is not dear: %+v, %v", page, err)
 	}
 }

@@ -134,7 +134,8 @@ func (q *querier) unordered(ctx context.Context, from queryPlace) (next queryPla
 		return next, false, lacksIndex("the page before went through the index %s, which collection %s no longer has: "+
 			"begin anew without a continuation", wire.Quote(from.Driver), q.collection)
 	case len(conditions) == 0:
-		return next, false, lacksIndex("no index serves this query: declare one with %s, or set scan to examine all documents",
+		return next, false, lacksIndex("no index serves this query: declare one with %s, or set scan to examine all "+
+			"documents",
 			q.declare(q.where[0].Pointer))
 	}
 	ready, making, err := q.ready(ctx, conditions)

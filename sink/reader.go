@@ -1,6 +1,8 @@
 package sink
 
 import (
+	"context"
+	_ "embed" // the script
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -22,7 +24,7 @@ var (
 	// ErrUnavailable: the shard is being rebuilt or was never initialised. Try again later.
 	ErrUnavailable = layout.ErrUnavailable
 	// ErrInvalidRequest: a limit, a continuation or a forecast is out of range.
-	ErrInvalidRequest = errors.New("invalid request")
+	ErrInvalidRequest = wire.ErrInvalidRequest
 	// ErrNoIndex: no index of the collection serves the query. It is also an ErrInvalidRequest.
 	ErrNoIndex = fmt.Errorf("%w: no index serves the query", ErrInvalidRequest)
 	// ErrIndexMade: the index that would serve the query is still being made. It is also an ErrUnavailable.
@@ -31,12 +33,6 @@ var (
 	// divided into another number of shards than the Reader was made for.
 	ErrForeign = layout.ErrForeign
 )
-
-// invalidRequest is an ErrInvalidRequest whose text is a sentence for the client.
-type invalidRequest string
-
-func (e invalidRequest) Error() string { return string(e) }
-func (invalidRequest) Unwrap() error   { return ErrInvalidRequest }
 
 // noIndex is an ErrNoIndex whose text is a sentence for the client.
 type noIndex string
@@ -52,18 +48,8 @@ type indexMade string
 func (e indexMade) Error() string { return string(e) }
 func (indexMade) Unwrap() error   { return ErrIndexMade }
 
-func invalid(format string, args ...any) error { return invalidRequest(fmt.Sprintf(format, args...)) }
-
-// limitOf is the limit of a request, or the default limit if it is 0.
-func limitOf(limit int) (int, error) {
-	if limit == 0 {
-		return wire.DefaultListLimit, nil
-	}
-	if limit < 1 || limit > wire.MaxListLimit {
-		return 0, invalid("limit %d is not valid: use a whole number from 1 to %d", limit, wire.MaxListLimit)
-	}
-	return limit, nil
-}
+// invalid makes an ErrInvalidRequest whose text is a sentence for the client.
+func invalid(format string, args ...any) error { return wire.InvalidRequest(format, args...) }
 
 // Document is a live document.
 type Document struct {
@@ -126,7 +112,8 @@ func NewReader(client redis.UniversalClient, opts ReaderOptions) (*Reader, error
 		return nil, err
 	}
 	if opts.Shards < 0 || opts.Shards > wire.MaxShards {
-		return nil, fmt.Errorf("%d shards are not valid: use a number from 1 to %d, or 0 to find it in Redis", opts.Shards, wire.MaxShards)
+		return nil, fmt.Errorf("%d shards are not valid: use a number from 1 to %d, or 0 to find it in Redis", opts.Shards,
+			wire.MaxShards)
 	}
 	r := &Reader{client: client, prefix: prefix, finds: opts.Shards == 0, refuse: opts.Refuse}
 	if !r.finds {
@@ -144,7 +131,8 @@ func (v view) document(id, value string) (d Document, ok bool, err error) {
 	if v.expired(h) {
 		return d, false, nil
 	}
-	d = Document{ID: id, Etag: wire.Etag(h.Etag), Ts: wire.Time(h.Ts), Target: h.Target, Clock: wire.Time(h.Clock().Begin()), Trace: h.Trace, Body: []byte(body)}
+	d = Document{ID: id, Etag: wire.Etag(h.Etag), Ts: wire.Time(h.Ts), Target: h.Target,
+		Clock: wire.Time(h.Clock().Begin()), Trace: h.Trace, Body: []byte(body)}
 	if d.Created = wire.Time(h.Created); d.Created == d.Clock {
 		d.Created = 0
 	}
@@ -159,4 +147,124 @@ func (v view) document(id, value string) (d Document, ok bool, err error) {
 		d.Slides = h.Clock().Slides(at, v.now, float64(v.config.SlideOnRead))
 	}
 	return d, true, nil
+}
+
+//go:embed get.lua
+var getSource string
+
+var getScript = layout.NewHeadScript(getSource)
+
+// Positions in the reply of get.lua.
+const (
+	_ = iota // the head
+	getValues
+)
+
+// mostIDs is how many ids get.lua takes.
+const mostIDs = 4000
+
+// Get reads one document.
+func (r *Reader) Get(ctx context.Context, collection, id string) (Document, error) {
+	if err := wire.CheckCollection(collection); err != nil {
+		return Document{}, err
+	}
+	if err := wire.CheckID(id); err != nil {
+		return Document{}, err
+	}
+	ps, err := r.all(ctx)
+	if err != nil {
+		return Document{}, err
+	}
+	found, err := ps.get(ctx, ps.of(collection, id), collection, []string{id})
+	if err != nil {
+		return Document{}, err
+	}
+	if len(found) == 0 {
+		return Document{}, ErrNotFound
+	}
+	return found[0], nil
+}
+
+// GetMany reads many documents of a collection, and returns them in the order of the ids. It
+// leaves out those that do not exist.
+func (r *Reader) GetMany(ctx context.Context, collection string, ids []string) ([]Document, error) {
+	if err := wire.CheckCollection(collection); err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
+		if err := wire.CheckID(id); err != nil {
+			return nil, err
+		}
+	}
+	ps, err := r.all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	byPart := make([][]string, len(ps.keys))
+	for _, id := range ids {
+		p := ps.of(collection, id)
+		byPart[p] = append(byPart[p], id)
+	}
+	found := make([][]Document, len(ps.keys))
+	err = ps.each(func(p int) (err error) {
+		for ids := byPart[p]; len(ids) > 0 && err == nil; {
+			var some []Document
+			some, err = ps.get(ctx, p, collection, ids[:min(mostIDs, len(ids))])
+			found[p] = append(found[p], some...)
+			ids = ids[min(mostIDs, len(ids)):]
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	documents := make([]Document, 0, len(ids))
+	for _, id := range ids {
+		p := ps.of(collection, id)
+		if f := found[p]; len(f) > 0 && f[0].ID == id {
+			documents, found[p] = append(documents, f[0]), f[1:]
+		}
+	}
+	return documents, nil
+}
+
+// get reads live documents of one shard, in the order of the ids.
+func (ps *shards) get(ctx context.Context, p int, collection string, ids []string) ([]Document, error) {
+	args := make([]any, 1, 1+len(ids))
+	args[0] = collection
+	for _, id := range ids {
+		args = append(args, id)
+	}
+	view, reply, err := ps.ask(ctx, getScript, p, collection, nil, args)
+	if err != nil {
+		return nil, err
+	}
+	var found []Document
+	for i, values := 0, reply.List(getValues); i < len(ids); i++ {
+		if !values.Has(i) {
+			continue
+		}
+		d, ok, err := view.document(ids[i], values.Str(i))
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			found = append(found, d)
+		}
+	}
+	return found, nil
+}
+
+// Config reads a collection's configuration. If that was never configured, the error is an [ErrNoCollection], unless
+// collections are open: then TTL is off.
+func (r *Reader) Config(ctx context.Context, collection string) (wire.Config, error) {
+	if err := wire.CheckCollection(collection); err != nil {
+		return wire.Config{}, err
+	}
+	ps, err := r.all(ctx)
+	if err != nil {
+		return wire.Config{}, err
+	}
+	view, err := ps.view(ctx, 0, collection)
+	return view.config.Wire(), err
 }

@@ -26,7 +26,8 @@ import (
 
 // want is a document as the reader must return it.
 func (r *rig) want(collection, id string, d store.Stored) sink.Document {
-	w := sink.Document{ID: id, Etag: wire.Etag(d.Header.Etag), Ts: wire.Time(d.Header.Ts), Target: d.Header.Target, Clock: wire.Time(d.Header.Clock().Begin()), Trace: d.Header.Trace, Body: []byte(d.Body)}
+	w := sink.Document{ID: id, Etag: wire.Etag(d.Header.Etag), Ts: wire.Time(d.Header.Ts), Target: d.Header.Target,
+		Clock: wire.Time(d.Header.Clock().Begin()), Trace: d.Header.Trace, Body: []byte(d.Body)}
 	if at := wire.Time(d.Header.Created); at != w.Clock {
 		w.Created = at
 	}
@@ -78,12 +79,14 @@ func (r *rig) compare(collection string, now int64) {
 		}
 	}
 	for _, limit := range []int{2, wire.MaxListLimit} {
-		if got, want := r.byDeadline(collection, limit), r.expiringIn(collection, now, math.MaxInt64); !slices.Equal(got, want) {
+		if got, want := r.byDeadline(collection, limit), r.expiringIn(collection, now, math.MaxInt64); !slices.Equal(got,
+			want) {
 			r.T.Errorf("by deadline there are %q, want %q", got, want)
 		}
 	}
 	count, err := r.Reader.Count(ctx, collection)
-	if want := (wire.CountReply{Live: int64(len(live)), Expired: int64(len(r.Docs[collection]) - len(live))}); err != nil || !cmp.Equal(count, want) {
+	if want := (wire.CountReply{Live: int64(len(live)),
+		Expired: int64(len(r.Docs[collection]) - len(live))}); err != nil || !cmp.Equal(count, want) {
 		r.T.Errorf("count is %+v, %v; want %+v", count, err, want)
 	}
 	r.compareForecast(collection, now, 7, 31*time.Second)
@@ -140,7 +143,8 @@ func (r *rig) compareForecast(collection string, now int64, buckets int, within 
 	if err != nil || len(f.Buckets) != buckets {
 		r.T.Fatalf("forecast: %+v, %v", f, err)
 	}
-	if from, until := f.Buckets[0].From, f.Buckets[buckets-1].Until; int64(from) != now || int64(until) != now+within.Milliseconds() {
+	if from, until := f.Buckets[0].From, f.Buckets[buckets-1].Until; int64(from) != now ||
+		int64(until) != now+within.Milliseconds() {
 		r.T.Errorf("the forecast is from %v to %v, want %v and %s more", from, until, wire.Time(now), within)
 	}
 	for i, b := range f.Buckets {
@@ -309,7 +313,8 @@ func TestForecast(t *testing.T) {
 		r.WithDefault("orders", far, 90)
 		r.compareForecast("orders", far, wire.MaxBuckets, time.Minute+7*time.Millisecond)
 		f, err := r.Reader.Forecast(ctx, "orders", sink.ForecastOptions{})
-		if err != nil || len(f.Buckets) != wire.DefaultBuckets || int64(f.Buckets[9].Until) != far+wire.DefaultWithin.Milliseconds() {
+		if err != nil || len(f.Buckets) != wire.DefaultBuckets ||
+			int64(f.Buckets[9].Until) != far+wire.DefaultWithin.Milliseconds() {
 			t.Errorf("the default forecast is %+v, %v", f, err)
 		}
 		for _, bad := range []struct {
@@ -487,7 +492,7 @@ func TestReadsAreCounted(t *testing.T) {
 		r.Put("orders", "1", store.Header{Ts: far, Etag: 1}, "{}")
 		kept := store.New(s.Client, r.Prefix, 0, 1)
 		before, err := kept.Reads(ctx)
-		if strings.HasSuffix(t.Name(), "/miniredis") {
+		if onMiniredis(t) {
 			if err == nil {
 				t.Error("it has counted")
 			}

@@ -67,7 +67,8 @@ func (r *rig) readerMeanwhile(t *testing.T, do func()) *sink.Reader {
 func TestRenewedWhileAPageIsMade(t *testing.T) {
 	const shards, limit = 4, 40
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
-		for name, order := range map[string]entries.Order{"list": {}, "by deadline": {ByDeadline: true}, "by pointer": {Pointer: "/n"}} {
+		for name, order := range map[string]entries.Order{"list": {}, "by deadline": {ByDeadline: true},
+			"by pointer": {Pointer: "/n"}} {
 			r := newRig(t, s, shards, far)
 			r.WithDefault("orders", 0, -1)
 			header := func(seconds int) *store.Header {
@@ -91,7 +92,10 @@ func TestRenewedWhileAPageIsMade(t *testing.T) {
 			renewals := 0
 			reader := r.readerMeanwhile(t, func() {
 				for ; renewals < 1000 && (renewals+1)%8 != 0; renewals++ { // the first one goes behind some others
-					id := slices.MinFunc(slices.Sorted(maps.Keys(places)), func(a, b string) int { return cmp.Compare(places[a], places[b]) })
+					id := slices.MinFunc(slices.Sorted(maps.Keys(places)), func(a, b string) int {
+						return cmp.Compare(places[a],
+							places[b])
+					})
 					places[id] += 9
 					r.Write("orders", r.Change("orders", id, header(places[id]), body(places[id])))
 				}
@@ -121,12 +125,14 @@ func TestRenewedWhileAPageIsMade(t *testing.T) {
 					}
 				}
 			} else {
-				r.queryPages(reader, sink.QueryOptions{Limit: limit, Where: r.where("kind>=1"), Order: order}, func(_ int, page sink.QueryPage) { visit(page.Documents) })
+				r.queryPages(reader, sink.QueryOptions{Limit: limit, Where: r.where("kind>=1"), Order: order},
+					func(_ int, page sink.QueryPage) { visit(page.Documents) })
 			}
 			for i := range 400 {
 				id := fmt.Sprintf("%03d", i)
 				_, renewed := places[id]
-				if selected := name == "list" || !strings.Contains(r.Docs["orders"][id].Body, `"kind":0`); !renewed && selected != (times[id] == 1) {
+				if selected := name == "list" || !strings.Contains(r.Docs["orders"][id].Body, `"kind":0`); !renewed &&
+					selected != (times[id] == 1) {
 					t.Errorf("%s: %s is returned %d times", name, id, times[id])
 				}
 			}

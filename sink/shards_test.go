@@ -43,7 +43,8 @@ func TestFindShards(t *testing.T) {
 				for id := range 5 {
 					_, err := mistaken.Get(ctx, "orders", fmt.Sprint("x", id))
 					wantErr(t, err, sink.ErrForeign, fmt.Sprintf("a reader for %d of %d", wrong, n))
-					if text := fmt.Sprintf("Redis has the documents of %s, and this reader was made for %s", plural(n), plural(wrong)); err != nil && !strings.Contains(err.Error(), text) {
+					if text := fmt.Sprintf("Redis has the documents of %s, and this reader was made for %s", plural(n),
+						plural(wrong)); err != nil && !strings.Contains(err.Error(), text) {
 						t.Errorf("a reader for %d of %d: %v", wrong, n, err)
 					}
 				}
@@ -103,7 +104,8 @@ func TestRefused(t *testing.T) {
 		s.Client.HSet(ctx, r.Key(0, "state"), "rebuild", "refused")
 		_, err := r.Reader.Get(ctx, "orders", "a")
 		wantErr(t, err, sink.ErrUnavailable, "get")
-		if err == nil || !strings.HasSuffix(err.Error(), "Redis has lost data, and the log no longer reaches back to rebuild it; see /readyz of the process that owns the shard") {
+		if err == nil || !strings.HasSuffix(err.Error(), "Redis has lost data, and the log no longer reaches back to "+
+			"rebuild it; see /readyz of the process that owns the shard") {
 			t.Errorf("get: %v", err)
 		}
 	})
@@ -139,7 +141,8 @@ func TestReaderAfterBeginAnew(t *testing.T) {
 			want   error // of the reader that has seen 100
 		}{{50, sink.ErrUnavailable}, {99, sink.ErrUnavailable}, {100, sink.ErrNotFound}} {
 			next := fmt.Sprint("at", step.offset)
-			if err := p.Commit(ctx, store.Progress{Version: version, Next: next, Offset: step.offset, Watermark: far}, nil, nil); err != nil {
+			if err := p.Commit(ctx, store.Progress{Version: version, Next: next, Offset: step.offset, Watermark: far}, nil,
+				nil); err != nil {
 				t.Fatal(err)
 			}
 			version = next

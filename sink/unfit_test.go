@@ -24,7 +24,11 @@ func TestForeign(t *testing.T) {
 	get := call{"get", func(r *rig) error { _, err := r.Reader.Get(ctx, "orders", "a"); return err }}
 	list := call{"list", func(r *rig) error { _, err := r.Reader.List(ctx, "orders", sink.ListOptions{}); return err }}
 	count := call{"count", func(r *rig) error { _, err := r.Reader.Count(ctx, "orders"); return err }}
-	collections := call{"collections", func(r *rig) error { _, err := r.Reader.Collections(ctx, sink.CollectionsOptions{}); return err }}
+	collections := call{"collections", func(r *rig) error {
+		_, err := r.Reader.Collections(ctx,
+			sink.CollectionsOptions{})
+		return err
+	}}
 	forecast := call{"forecast", func(r *rig) error {
 		_, err := r.Reader.Forecast(ctx, "orders", sink.ForecastOptions{Buckets: 2})
 		return err
@@ -126,7 +130,8 @@ func TestUnavailable(t *testing.T) {
 		{"a document is gone", func(_ *testing.T, r *rig) { r.Client.HDel(ctx, r.Key(0, "docs:orders"), "b") }, all},
 		{"a document is too many", func(_ *testing.T, r *rig) { r.Client.HSet(ctx, r.Key(0, "docs:orders"), "x", "y") }, all},
 		{"an index is gone", func(_ *testing.T, r *rig) { r.Client.Del(ctx, r.Key(0, "inherit:orders")) }, counts},
-		{"a member of an index is gone", func(_ *testing.T, r *rig) { r.Client.ZRem(ctx, r.Key(0, "own:orders"), "b") }, counts},
+		{"a member of an index is gone", func(_ *testing.T, r *rig) { r.Client.ZRem(ctx, r.Key(0, "own:orders"), "b") },
+			counts},
 	}
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		for _, tt := range tests {

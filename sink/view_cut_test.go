@@ -35,7 +35,8 @@ func TestListJudgesEachShardByItsOwnHistory(t *testing.T) {
 			watermark int64 // of the first shard
 			due       int64 // of a document in the second
 		}{
-			"another history":  {[2]ttlrules.History{on.With(100_000, 2, ttlrules.Off), on.With(50_000, 2, ttlrules.Off)}, far, 70_000},
+			"another history": {[2]ttlrules.History{on.With(100_000, 2, ttlrules.Off), on.With(50_000, 2, ttlrules.Off)}, far,
+				70_000},
 			"an earlier clock": {[2]ttlrules.History{on, on}, far + 100_000, far + 60_000},
 		} {
 			r := newRig(t, s, 2, far)
@@ -80,7 +81,8 @@ func TestAReaderOfFewerShards(t *testing.T) {
 		wantErr(t, get(is), sink.ErrNotFound, "a reader of 16 shards")
 		err := get(was)
 		wantErr(t, err, sink.ErrForeign, "a reader of 15 shards")
-		if want := "Redis has the documents of 16 shards, and this reader was made for 15 shards"; err != nil && !strings.Contains(err.Error(), want) {
+		if want := "Redis has the documents of 16 shards, and this reader was made for 15 shards"; err != nil &&
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("a reader of 15 shards: %v", err)
 		}
 	})

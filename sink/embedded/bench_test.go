@@ -22,7 +22,8 @@ func BenchmarkConnections(b *testing.B) {
 	if err := server.Listen("127.0.0.1:0", password); err != nil {
 		b.Fatal(err)
 	}
-	for name, opts := range map[string]*redis.Options{"in process": {Dialer: server.Dial}, "loopback": {Addr: server.Addr(), Password: password}} {
+	for name, opts := range map[string]*redis.Options{"in process": {Dialer: server.Dial},
+		"loopback": {Addr: server.Addr(), Password: password}} {
 		opts.MaxRetries, opts.ContextTimeoutEnabled = -1, true
 		client := redis.NewClient(opts)
 		defer client.Close()

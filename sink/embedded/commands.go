@@ -31,18 +31,24 @@ func (c command) fits(args int) bool {
 
 // commands are the commands that a script may run too.
 var commands = map[string]command{
-	"COMMAND": {-1, describe}, "DBSIZE": {1, dbSize}, "DEL": {-2, del}, "EXISTS": {-2, exists}, "FLUSHALL": {-1, flush}, "GET": {2, get}, "INFO": {-1, info}, "KEYS": {2, keys},
-	"PING": {-1, ping}, "RENAME": {3, rename}, "SCAN": {-2, scan}, "SET": {-3, set}, "TIME": {1, now}, "TTL": {2, ttl}, "TYPE": {2, typeOf}, "UNLINK": {-2, del},
+	"COMMAND": {-1, describe}, "DBSIZE": {1, dbSize}, "DEL": {-2, del}, "EXISTS": {-2, exists},
+	"FLUSHALL": {-1, flush}, "GET": {2, get}, "INFO": {-1, info}, "KEYS": {2, keys},
+	"PING": {-1, ping}, "RENAME": {3, rename}, "SCAN": {-2, scan}, "SET": {-3, set}, "TIME": {1, now},
+	"TTL": {2, ttl}, "TYPE": {2, typeOf}, "UNLINK": {-2, del},
 
-	"HDEL": {-3, hDel}, "HGET": {3, hGet}, "HGETALL": {2, hGetAll}, "HKEYS": {2, hKeys}, "HLEN": {2, hLen}, "HMGET": {-3, hMGet}, "HSCAN": {-3, hScan}, "HSET": {-4, hSet},
+	"HDEL": {-3, hDel}, "HGET": {3, hGet}, "HGETALL": {2, hGetAll}, "HKEYS": {2, hKeys}, "HLEN": {2, hLen},
+	"HMGET": {-3, hMGet}, "HSCAN": {-3, hScan}, "HSET": {-4, hSet},
 
-	"ZADD": {-4, zAdd}, "ZCARD": {2, zCard}, "ZCOUNT": {4, zCount}, "ZLEXCOUNT": {4, zLexCount}, "ZRANGE": {-4, zRange}, "ZRANGEBYLEX": {-4, zRangeByLex},
-	"ZRANGEBYSCORE": {-4, zRangeByScore}, "ZREM": {-3, zRem}, "ZREVRANGEBYLEX": {-4, zRevRangeByLex}, "ZSCORE": {3, zScore},
+	"ZADD": {-4, zAdd}, "ZCARD": {2, zCard}, "ZCOUNT": {4, zCount}, "ZLEXCOUNT": {4, zLexCount},
+	"ZRANGE": {-4, zRange}, "ZRANGEBYLEX": {-4, zRangeByLex},
+	"ZRANGEBYSCORE": {-4, zRangeByScore}, "ZREM": {-3, zRem}, "ZREVRANGEBYLEX": {-4, zRevRangeByLex},
+	"ZSCORE": {3, zScore},
 }
 
 // writes are the commands that change something.
 var writes = map[string]bool{
-	"DEL": true, "FLUSHALL": true, "RENAME": true, "SET": true, "UNLINK": true, "HDEL": true, "HSET": true, "ZADD": true, "ZREM": true,
+	"DEL": true, "FLUSHALL": true, "RENAME": true, "SET": true, "UNLINK": true, "HDEL": true, "HSET": true, "ZADD": true,
+	"ZREM": true,
 }
 
 // run runs a command that a script may run too.

@@ -15,9 +15,11 @@ func TestForPeople(t *testing.T) {
 	defer client.Close()
 	for _, c := range []struct{ command, want string }{
 		{"COMMAND DOCS", "[]"},
-		{"CLIENT SETINFO LIB-NAME x", "OK"}, {"CLIENT SETNAME me", "OK"}, {"CLIENT LIST", "ERR unknown command 'CLIENT LIST'"},
+		{"CLIENT SETINFO LIB-NAME x", "OK"}, {"CLIENT SETNAME me", "OK"}, {"CLIENT LIST",
+			"ERR unknown command 'CLIENT LIST'"},
 		{"SELECT 0", "OK"}, {"SELECT 1", "ERR DB index is out of range"},
-		{"SET k v", "OK"}, {"GET", "ERR wrong number of arguments for 'get' command"}, {"SET k v EX 10", "ERR syntax error: SET takes no options"},
+		{"SET k v", "OK"}, {"GET", "ERR wrong number of arguments for 'get' command"}, {"SET k v EX 10",
+			"ERR syntax error: SET takes no options"},
 		{"LPUSH l v", "ERR unknown command 'LPUSH'"}, {"MULTI", "ERR unknown command 'MULTI'"},
 	} {
 		var args []any

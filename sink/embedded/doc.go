@@ -3,7 +3,8 @@
 //
 // It speaks the protocol of Redis, and answers the commands that lapse uses, its Lua scripts
 // included, as Redis does: one after the other. It has some more commands, for people who look into it
-// with redis-cli, but no expiry of keys, no transactions, no persistence and no users. Run the tests of the store on it and on a redis-server.
+// with redis-cli, but no expiry of keys, no transactions, no persistence and no users. Run the tests of the store on it
+// and on a redis-server.
 //
 // It listens nowhere: [Server.Dial] connects within the process. [Server.Listen] opens an address to
 // clients that give a password. For those it bounds their number, the time until they give the
@@ -13,11 +14,10 @@
 //	session.go    one connection: its password, its time limits, its commands
 //	protocol.go   reads commands, within limits
 //	pipe.go       the connection within the process
-//	commands.go   the commands by name; hashes.go, sortedsets.go, keys.go: what they do
+//	commands.go   the commands by name; hashes.go, sortedset.go, keys.go: what they do
 //	scripts.go    runs Lua scripts
 //	dict.go       a map that can be scanned in pages
-//	sortedset.go  members in the order of their scores
-//	lexranges.go  ranges of members by their names
+//	sortedset.go  members in the order of their scores, and the commands on them
 //	reply.go      what a command answers
 //
 // # What it costs

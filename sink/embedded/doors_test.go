@@ -96,7 +96,8 @@ func TestWhatIsTooMuch(t *testing.T) {
 		{"*+1\r\n", "-ERR Protocol error: invalid multibulk length\r\n"},
 		{"*01\r\n", "-ERR Protocol error: invalid multibulk length\r\n"},
 		{"*1\r\n:1\r\n", "-ERR Protocol error: expected '$', got ':'\r\n"},
-		{"*0\r\n*-5\r\n\r\n*11\r\n", "-ERR Protocol error: unauthenticated multibulk length\r\n"}, // the first three are empty
+		// the first three are empty
+		{"*0\r\n*-5\r\n\r\n*11\r\n", "-ERR Protocol error: unauthenticated multibulk length\r\n"},
 		{strings.Repeat("a", 70_000), "-ERR Protocol error: too big inline request\r\n"},
 		{"*" + strings.Repeat("1", 70_000), "-ERR Protocol error: too big mbulk count string\r\n"},
 		{"*1\r\n$" + strings.Repeat("1", 70_000), "-ERR Protocol error: too big bulk count string\r\n"},
@@ -122,7 +123,8 @@ func TestWhatIsTooMuch(t *testing.T) {
 			t.Errorf("%q: %d bytes of memory for what has not come", text, took)
 		}
 	}
-	if got := say(t, "tcp", s.Addr(), login+"*1048577\r\n", true); got != "+OK\r\n-ERR Protocol error: invalid multibulk length\r\n" {
+	if got := say(t, "tcp", s.Addr(), login+"*1048577\r\n", true); got != "+OK\r\n-ERR Protocol error: invalid "+
+		"multibulk length\r\n" {
 		t.Errorf("too many words: %q", got)
 	}
 	if got := client.Get(t.Context(), "k").Val(); got != "v" {
@@ -136,13 +138,15 @@ func TestWhatIsTooMuch(t *testing.T) {
 // It fails if POST and Host: are commands like others.
 func TestWebPages(t *testing.T) {
 	s, client := opened(t)
-	form := "AUTH " + strings.ReplaceAll(password, " ", "_") + "\r\nEVAL redis.call('SET','k','page') 0\r\nSET k page\r\n" + login + "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4\r\npage\r\n"
+	form := "AUTH " + strings.ReplaceAll(password, " ", "_") +
+		"\r\nEVAL redis.call('SET','k','page') 0\r\nSET k page\r\n" + login + "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4\r\npage\r\n"
 	resp, err := http.Post("http://"+s.Addr()+"/", "text/plain", strings.NewReader(form))
 	if err == nil {
 		_ = resp.Body.Close()
 		t.Errorf("it answers HTTP: %s", resp.Status)
 	}
-	for _, first := range []string{"POST / HTTP/1.1", "post / HTTP/1.1", "PUT / HTTP/1.1\r\nHost: localhost", "GET / HTTP/1.1\r\nhost: localhost"} {
+	for _, first := range []string{"POST / HTTP/1.1", "post / HTTP/1.1", "PUT / HTTP/1.1\r\nHost: localhost",
+		"GET / HTTP/1.1\r\nhost: localhost"} {
 		for _, before := range []string{"", login} {
 			got := say(t, "tcp", s.Addr(), before+first+"\r\n\r\n"+form, true)
 			got = strings.ReplaceAll(strings.TrimPrefix(got, "+OK\r\n"), "-NOAUTH Authentication required.\r\n", "")
@@ -164,10 +168,14 @@ func TestPassword(t *testing.T) {
 	s, client := opened(t)
 	real := guarded(t)
 	for _, c := range []struct{ command, want string }{
-		{"PING", "-NOAUTH "}, {"SET k other", "-NOAUTH "}, {"EVAL return(1) 0", "-NOAUTH "}, {"SCRIPT FLUSH", "-NOAUTH "}, {"FLUSHALL", "-NOAUTH "},
-		{"INFO", "-NOAUTH "}, {"COMMAND", "-NOAUTH "}, {"CLIENT ID", "-NOAUTH "}, {"SELECT 0", "-NOAUTH "}, {"CONFIG GET requirepass", "-NOAUTH "},
-		{"AUTH wrong", "-WRONGPASS "}, {"AUTH default wrong", "-WRONGPASS "}, {"AUTH other correct", "-WRONGPASS "}, {"AUTH", "-ERR wrong number of arguments for 'auth' command"},
-		{"HELLO", "-NOAUTH "}, {"HELLO 2", "-NOAUTH "}, {"HELLO 4", "-NOPROTO "}, {"HELLO 2 AUTH default wrong", "-WRONGPASS "}, {"HELLO 2 AUTH default", "-ERR Syntax error in HELLO option 'AUTH'"},
+		{"PING", "-NOAUTH "}, {"SET k other", "-NOAUTH "}, {"EVAL return(1) 0", "-NOAUTH "}, {"SCRIPT FLUSH",
+			"-NOAUTH "}, {"FLUSHALL", "-NOAUTH "},
+		{"INFO", "-NOAUTH "}, {"COMMAND", "-NOAUTH "}, {"CLIENT ID", "-NOAUTH "}, {"SELECT 0",
+			"-NOAUTH "}, {"CONFIG GET requirepass", "-NOAUTH "},
+		{"AUTH wrong", "-WRONGPASS "}, {"AUTH default wrong", "-WRONGPASS "}, {"AUTH other correct", "-WRONGPASS "}, {"AUTH",
+			"-ERR wrong number of arguments for 'auth' command"},
+		{"HELLO", "-NOAUTH "}, {"HELLO 2", "-NOAUTH "}, {"HELLO 4", "-NOPROTO "}, {"HELLO 2 AUTH default wrong",
+			"-WRONGPASS "}, {"HELLO 2 AUTH default", "-ERR Syntax error in HELLO option 'AUTH'"},
 		{"QUIT", "+OK"},
 	} {
 		if got := say(t, "tcp", s.Addr(), c.command+"\r\n", false); !strings.HasPrefix(got, c.want) {
@@ -180,7 +188,8 @@ func TestPassword(t *testing.T) {
 	if got := client.Get(t.Context(), "k").Val(); got != "v" {
 		t.Errorf("a client without the password has written %q", got)
 	}
-	for _, opts := range []*redis.Options{{Password: password}, {Username: "default", Password: password}, {Password: password, Protocol: 2}} {
+	for _, opts := range []*redis.Options{{Password: password}, {Username: "default", Password: password},
+		{Password: password, Protocol: 2}} {
 		opts.Addr = s.Addr()
 		outside := redis.NewClient(opts)
 		if got, err := outside.Get(t.Context(), "k").Result(); got != "v" {
@@ -189,7 +198,8 @@ func TestPassword(t *testing.T) {
 		_ = outside.Close()
 	}
 	hello := fmt.Sprintf("*7\r\n$5\r\nHELLO\r\n$1\r\n2\r\n$4\r\nAUTH\r\n$7\r\ndefault\r\n$%d\r\n%s\r\n$7\r\nSETNAME\r\n$1\r\nx\r\n", len(password), password)
-	if got := say(t, "tcp", s.Addr(), hello+"GET k\r\n", false); !strings.HasPrefix(got, "*8\r\n$6\r\nserver\r\n") || !strings.HasSuffix(got, "$1\r\nv\r\n") {
+	if got := say(t, "tcp", s.Addr(), hello+"GET k\r\n", false); !strings.HasPrefix(got, "*8\r\n$6\r\nserver\r\n") ||
+		!strings.HasSuffix(got, "$1\r\nv\r\n") {
 		t.Errorf("HELLO: %q", got)
 	}
 	if err := embedded.New(nil).Listen("127.0.0.1:0", ""); err == nil {
@@ -258,8 +268,10 @@ func TestProtocolAsRedis(t *testing.T) {
 	s, _ := opened(t)
 	real := guarded(t)
 	piece := rapid.OneOf(
-		rapid.SampledFrom([]string{"PING\r\n", "\r\n", " PING  x \r\n", "*1\r\n$4\r\nPING\r\n", "*2\r\n$4\r\nECHO\r\n$3\r\n\r\n*\r\n", "*0\r\n", "*-1\r\n", "QUIT\r\n", "POST / HTTP/1.1\r\n", "Host: a\r\n",
-			"*1\r\n$5\r\nhOsT:\r\n", "AUTH x\r\n", "HELLO 2\r\n", "*10\r\n", "*11\r\n", "*3\r\n", "$4\r\n", "$16384\r\n", "$16385\r\n", "$0\r\n\r\n", "$-1\r\n", "AUTH\r\n", ":1\r\n", "GET / HTTP/1.1\r\n"}),
+		rapid.SampledFrom([]string{"PING\r\n", "\r\n", " PING  x \r\n", "*1\r\n$4\r\nPING\r\n",
+			"*2\r\n$4\r\nECHO\r\n$3\r\n\r\n*\r\n", "*0\r\n", "*-1\r\n", "QUIT\r\n", "POST / HTTP/1.1\r\n", "Host: a\r\n",
+			"*1\r\n$5\r\nhOsT:\r\n", "AUTH x\r\n", "HELLO 2\r\n", "*10\r\n", "*11\r\n", "*3\r\n", "$4\r\n", "$16384\r\n",
+			"$16385\r\n", "$0\r\n\r\n", "$-1\r\n", "AUTH\r\n", ":1\r\n", "GET / HTTP/1.1\r\n"}),
 		rapid.Map(rapid.IntRange(-20, 20_000), func(n int) string { return fmt.Sprintf("*1\r\n$%d\r\n", n) }),
 		rapid.Map(rapid.Int(), func(n int) string { return fmt.Sprintf("*%d\r\n", n) }),
 		rapid.Map(rapid.SliceOfN(rapid.StringMatching(`[a-zA-Z:*$0-9]{0,20}`), 1, 12), func(words []string) string {
@@ -277,7 +289,8 @@ func TestProtocolAsRedis(t *testing.T) {
 		const noauth = "-NOAUTH Authentication required.\r\n"
 		ours, theirs = known.ReplaceAllString(ours, noauth), known.ReplaceAllString(theirs, noauth)
 		theirs = strings.ReplaceAll(theirs, "HELLO <proto> AUTH", "HELLO AUTH") // Redis 8 words it so
-		if web.MatchString(sent) {                                              // Redis may not send the replies to commands before it
+		// Redis may not send the replies to commands before it
+		if web.MatchString(sent) {
 			ours = ours[:min(len(ours), len(theirs))]
 		}
 		if ours != theirs {

@@ -35,7 +35,8 @@ func wrongNumber(command string) failure {
 }
 
 func unknown(command string) failure {
-	return failure(fmt.Sprintf("ERR unknown command '%.128s': the embedded Redis has only the commands that lapse uses, and some more", command))
+	return failure(fmt.Sprintf("ERR unknown command '%.128s': the embedded Redis has only the commands that lapse uses, "+
+		"and some more", command))
 }
 
 // write writes a reply.

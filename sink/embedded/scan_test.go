@@ -91,7 +91,8 @@ func TestScripts(t *testing.T) {
 				t.Errorf("%s: %q, want %q", source, got, want)
 			}
 		}
-		if err := s.Client.EvalSha(t.Context(), strings.Repeat("0", 40), nil).Err(); err == nil || !strings.HasPrefix(err.Error(), "NOSCRIPT") {
+		if err := s.Client.EvalSha(t.Context(), strings.Repeat("0", 40), nil).Err(); err == nil ||
+			!strings.HasPrefix(err.Error(), "NOSCRIPT") {
 			t.Errorf("an unknown script: %v", err)
 		}
 	}

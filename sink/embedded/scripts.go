@@ -37,11 +37,13 @@ const (
 )
 
 // unsafe are the functions of the base library that reach files, other code or the output.
-var unsafe = []string{"collectgarbage", "dofile", "load", "loadfile", "loadstring", "module", "newproxy", "print", "require"}
+var unsafe = []string{"collectgarbage", "dofile", "load", "loadfile", "loadstring", "module", "newproxy", "print",
+	"require"}
 
 func newScripts(db *database) *scripts {
 	s := &scripts{db: db, known: map[string]*lua.FunctionProto{}}
-	l := lua.NewState(lua.Options{SkipOpenLibs: true, RegistrySize: firstStack, RegistryMaxSize: mostStack, RegistryGrowStep: firstStack})
+	l := lua.NewState(lua.Options{SkipOpenLibs: true, RegistrySize: firstStack, RegistryMaxSize: mostStack,
+		RegistryGrowStep: firstStack})
 	for _, open := range []lua.LGFunction{lua.OpenBase, lua.OpenTable, lua.OpenString, lua.OpenMath} {
 		l.Push(l.NewFunction(open))
 		l.Call(0, 0)
@@ -118,7 +120,8 @@ func (s *scripts) load(text string) (sha string, fail any) {
 	case s.known[sha] != nil:
 		return sha, nil
 	case len(text) > longestScript:
-		return "", failure(fmt.Sprintf("ERR a script of %d bytes is too long: at most %d are allowed", len(text), longestScript))
+		return "", failure(fmt.Sprintf("ERR a script of %d bytes is too long: at most %d are allowed", len(text),
+			longestScript))
 	}
 	chunk, err := parse.Parse(strings.NewReader(text), "user_script")
 	if err != nil {

@@ -84,7 +84,8 @@ func (n *session) run() {
 func (n *session) answer(name string, args []string) (goesOn bool) {
 	defer func() {
 		if why := recover(); why != nil { // a panic must not end the process
-			n.server.log.Error("embedded Redis: a command failed", slog.String("command", name), slog.Any("panic", why), slog.String("stack", string(debug.Stack())))
+			n.server.log.Error("embedded Redis: a command failed", slog.String("command", name), slog.Any("panic", why),
+				slog.String("stack", string(debug.Stack())))
 			write(n.out, failure(fmt.Sprintf("ERR internal error: %v", why)))
 			goesOn = false
 		}
@@ -123,7 +124,8 @@ func (n *session) auth(args []string) any {
 	case len(args) != 1 && len(args) != 2:
 		return wrongNumber("AUTH")
 	case n.password == "":
-		return failure("ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?")
+		return failure("ERR AUTH <password> called without any password configured for the default user. Are you sure your " +
+			"configuration is correct?")
 	case len(args) == 2 && args[0] != "default":
 		return wrongPassword
 	}
@@ -154,7 +156,8 @@ func (n *session) hello(args []string) any {
 		}
 	}
 	if !n.known {
-		return failure("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time")
+		return failure("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> " +
+			"<pass> option can be used to authenticate the client and select the RESP protocol version at the same time")
 	}
 	return []any{"server", "lapse", "proto", 2, "mode", "standalone", "role", "master"}
 }

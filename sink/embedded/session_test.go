@@ -201,10 +201,14 @@ func TestPipe(t *testing.T) {
 //	go test ./sink/embedded -run - -fuzz Commands -fuzztime 10m -parallel 1
 func FuzzCommands(f *testing.F) {
 	for _, sent := range []string{
-		"*1\r\n$9223372036854775807\r\n", "*9223372036854775807\r\n", "*-1\r\n", "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", "PING\r\n", "ping x\n",
-		"POST / HTTP/1.1\r\nHost: x\r\n\r\nSET k other\r\n", "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nother\r\n", "HELLO 2 AUTH default x SETNAME y\r\n", "AUTH x\r\n", "QUIT\r\n",
-		"HSET h a 1 b 2\r\nHSCAN h 0 COUNT 1\r\nHGETALL h\r\n", "ZADD z 1 a inf b\r\nZRANGEBYSCORE z (1 +inf LIMIT 0 -1 WITHSCORES\r\nZRANGE z -3 5\r\n",
-		"SCAN 0 MATCH * COUNT 10\r\nKEYS ?*\r\nTYPE k\r\nRENAME k l\r\nINFO server\r\nTIME\r\nCOMMAND DOCS\r\n", "*2\r\n$4\r\nPING\r\n$20000\r\n" + strings.Repeat("x", 20000) + "\r\n",
+		"*1\r\n$9223372036854775807\r\n", "*9223372036854775807\r\n", "*-1\r\n", "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", "PING\r\n",
+		"ping x\n",
+		"POST / HTTP/1.1\r\nHost: x\r\n\r\nSET k other\r\n", "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nother\r\n", "HELLO 2 " +
+			"AUTH default x SETNAME y\r\n", "AUTH x\r\n", "QUIT\r\n",
+		"HSET h a 1 b 2\r\nHSCAN h 0 COUNT 1\r\nHGETALL h\r\n", "ZADD z 1 a inf b\r\nZRANGEBYSCORE z (1 +inf LIMIT 0 -1 " +
+			"WITHSCORES\r\nZRANGE z -3 5\r\n",
+		"SCAN 0 MATCH * COUNT 10\r\nKEYS ?*\r\nTYPE k\r\nRENAME k l\r\nINFO server\r\nTIME\r\nCOMMAND " +
+			"DOCS\r\n", "*2\r\n$4\r\nPING\r\n$20000\r\n" + strings.Repeat("x", 20000) + "\r\n",
 	} {
 		f.Add(false, []byte(sent))
 		f.Add(true, []byte(sent))

@@ -95,7 +95,8 @@ func TestMerge(t *testing.T) {
 			t.Errorf("%s: %v (-want +got):\n%s", texts, err, diff)
 		}
 	}
-	const same = " are about the same value: give one condition, or the two ends of a range such as price>=10 and price<20."
+	const same = " are about the same value: give one condition, or the two ends of a range such as price>=10 and " +
+		"price<20."
 	for texts, want := range map[string]string{
 		"x=1; x=2":      `"x=1" and "x=2"` + same,
 		"x>1; /x>=2":    `"x>1" and "/x>=2"` + same,

@@ -40,7 +40,8 @@ func TestParseWhere(t *testing.T) {
 }
 
 func TestParseWhere_Wrong(t *testing.T) {
-	const use = "use a string, number, boolean or null, or an object of eq, of in, of prefix, or of the ends of a range, " +
+	const use = "use a string, number, boolean or null, or an object of eq, of in, of prefix, or of the ends of a " +
+		"range, " +
 		"of which gt or gte is the lower and lt or lte the upper one."
 	const ends = " of its range: use one of gt and gte, and one of lt and lte."
 	const two = "use two numbers or two strings."

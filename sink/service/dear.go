@@ -38,7 +38,8 @@ func NewDear(r Reader, lags func() bool) *Dear {
 		waiting: make(chan struct{}, dearSlots+dearWaiting), slots: semaphore.NewWeighted(dearSlots),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "lapse", Name: "dear_reads_refused_total",
-			Help: "Reads that examine many documents, such as forecasts, which this process has refused because too many were under way.",
+			Help: "Reads that examine many documents, such as forecasts, which this process has refused because too many were " +
+				"under way.",
 		}),
 	}
 }
@@ -53,7 +54,8 @@ func (d *Dear) Collect(c chan<- prometheus.Metric) { d.refused.Collect(c) }
 func (d *Dear) enter(ctx context.Context) (leave func(), err error) {
 	refuse := func() (func(), error) {
 		d.refused.Inc()
-		return nil, fmt.Errorf("%w: too many reads that examine many documents are under way (%d at a time, and %d may wait): try again, or ask another process", sink.ErrUnavailable, dearSlots, dearWaiting)
+		return nil, fmt.Errorf("%w: too many reads that examine many documents are under way (%d at a time, and %d may "+
+			"wait): try again, or ask another process", sink.ErrUnavailable, dearSlots, dearWaiting)
 	}
 	select {
 	case d.waiting <- struct{}{}:
@@ -124,7 +126,7 @@ func (d *Dear) Query(ctx context.Context, collection string, opts sink.QueryOpti
 
 // List implements [Reader]. A list by prefix examines all ids.
 func (d *Dear) List(ctx context.Context, collection string, opts sink.ListOptions) (sink.Page, error) {
-	if !opts.Scans() {
+	if !sink.Scans(opts) {
 		return d.Reader.List(ctx, collection, opts)
 	}
 	leave, err := d.enter(ctx)

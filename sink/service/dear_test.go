@@ -16,8 +16,9 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// TestDearReads: few reads that examine many documents are under way at a time, some wait, and more are refused at once.
-// Other reads wait for none of them. While the owner lags, one is under way, and rests three times as long as it took.
+// TestDearReads: few reads that examine many documents are under way at a time, some wait, and more are refused at
+// once. Other reads wait for none of them. While the owner lags, one is under way, and rests three times as long as it
+// took.
 func TestDearReads(t *testing.T) {
 	one := []entries.Condition{{Pointer: "/customer", In: []entries.Value{{Kind: entries.String, Text: "c1"}}}}
 	const took, burst = 100 * time.Millisecond, 200

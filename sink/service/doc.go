@@ -25,10 +25,6 @@
 // statistics count each request. Its metadata names the prefix, as there may be services for
 // several.
 //
-// It also takes requests to create consumers of the events, in the place of JetStream, from
-// clients that may create pull consumers only (consumers.go says why).
-//
 // The flow: service.go (start, dispatch, stop), protocol.go (subscriptions, PING, INFO,
-// STATS) → request.go (subject and body) → endpoints.go (ask the [Reader]) → reply.go
-// (encode, errors).
+// STATS) → endpoints.go (read the request, ask the [Reader]) → reply.go (encode, errors).
 package service

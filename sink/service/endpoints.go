@@ -2,13 +2,15 @@ package service
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/entries"
 	"github.com/seed18712806/lapse/sink/wire"
-	"github.com/seed18712806/lapse/ttlrules"
 )
 
 // endpoint is one verb of the service.
@@ -29,17 +31,36 @@ var endpoints = []endpoint{
 	{"settled", "<collection>", settled},
 }
 
+// arguments are the tokens after the verb in the subject of a request: the name of the
+// collection, and those that the endpoint has besides.
+func (s *Service) arguments(subject string, e endpoint) ([]string, error) {
+	if e.arguments == "" {
+		return nil, nil
+	}
+	tokens := strings.Split(strings.TrimPrefix(subject, s.opts.Prefix.Read(e.verb, "")), ".")
+	if n := strings.Count(e.arguments, ".") + 1; len(tokens) != n {
+		return nil, wire.InvalidRequest("the subject has %d tokens after %q: use %s, "+
+			"and in an id write every byte but A-Z a-z 0-9 _ - ~ : @ + = , as %%XX (a dot is %%2E)", len(tokens), e.verb,
+			s.usage(e))
+	}
+	return tokens, wire.CheckCollection(tokens[0])
+}
+
 func get(ctx context.Context, s *Service, args []string, body []byte) (*nats.Msg, error) {
 	id, err := wire.UnescapeID(args[1])
 	if err != nil {
 		return nil, err
 	}
-	var req wire.GetRequest
-	if _, err := parseBody(body, &req, "renew"); err != nil {
+	renew := false
+	f, err := wire.ParseFields(body, "renew")
+	if err == nil {
+		_, err = f.Read("renew", &renew)
+	}
+	if err != nil {
 		return nil, err
 	}
 	var doc sink.Document
-	if req.Renew {
+	if renew {
 		doc, err = Renewed(ctx, s.reader, args[0], id)
 	} else {
 		doc, err = s.reader.Get(ctx, args[0], id)
@@ -58,19 +79,12 @@ func get(ctx context.Context, s *Service, args []string, body []byte) (*nats.Msg
 }
 
 func list(ctx context.Context, s *Service, args []string, body []byte) (*nats.Msg, error) {
-	var req struct {
-		wire.ListRequest
-		Until string `json:"until"`
-	}
-	f, err := parseBody(body, &req, "limit", "continuation", "order", "until", "within", "prefix")
+	f, err := wire.ParseFields(body, wire.ListFields...)
 	if err != nil {
 		return nil, err
 	}
-	if err := f.check("limit", req.Limit, wire.MaxListLimit); err != nil {
-		return nil, err
-	}
-	opts := sink.ListOptions{Limit: req.Limit, Continuation: req.Continuation, Order: req.Order, Prefix: req.Prefix}
-	if opts.Until, opts.Within, err = f.span(req.Until, req.Within); err != nil {
+	opts, err := wire.ParseList(f)
+	if err != nil {
 		return nil, err
 	}
 	return s.page(&opts.Limit, &opts.MaxBytes, func() ([]byte, int, error) {
@@ -99,7 +113,7 @@ func (s *Service) page(documents, bytes *int, read func() (reply []byte, n int, 
 }
 
 func count(ctx context.Context, s *Service, args []string, body []byte) (*nats.Msg, error) {
-	if _, err := parseBody(body, &struct{}{}); err != nil {
+	if _, err := wire.ParseFields(body); err != nil {
 		return nil, err
 	}
 	reply, err := s.reader.Count(ctx, args[0])
@@ -110,24 +124,13 @@ func count(ctx context.Context, s *Service, args []string, body []byte) (*nats.M
 }
 
 func forecast(ctx context.Context, s *Service, args []string, body []byte) (*nats.Msg, error) {
-	var req wire.ForecastRequest
-	f, err := parseBody(body, &req, "buckets", "within", "defaultTtl", "maxLife", "minTtl", "maxTtl")
+	f, err := wire.ParseFields(body, wire.ForecastFields...)
 	if err != nil {
 		return nil, err
 	}
-	if err := f.check("buckets", req.Buckets, wire.MaxBuckets); err != nil {
+	opts, err := wire.ParseForecast(f)
+	if err != nil {
 		return nil, err
-	}
-	opts := sink.ForecastOptions{Buckets: req.Buckets, Least: req.MinTTL, Most: req.MaxTTL, MaxLife: req.MaxLife}
-	if _, opts.Within, err = f.span("", req.Within); err != nil {
-		return nil, err
-	}
-	if value, ok := f["defaultTtl"]; ok { // null means off; a default that is left out means the configured one
-		d, err := ttlrules.ParseDefault(value)
-		if err != nil {
-			return nil, badRequest("%s", err)
-		}
-		opts.Default = &d
 	}
 	reply, err := s.reader.Forecast(ctx, args[0], opts)
 	if err != nil {
@@ -137,7 +140,7 @@ func forecast(ctx context.Context, s *Service, args []string, body []byte) (*nat
 }
 
 func config(ctx context.Context, s *Service, args []string, body []byte) (*nats.Msg, error) {
-	if _, err := parseBody(body, &struct{}{}); err != nil {
+	if _, err := wire.ParseFields(body); err != nil {
 		return nil, err
 	}
 	reply, err := s.reader.Config(ctx, args[0])
@@ -148,7 +151,7 @@ func config(ctx context.Context, s *Service, args []string, body []byte) (*nats.
 }
 
 func settled(ctx context.Context, s *Service, _ []string, body []byte) (*nats.Msg, error) {
-	if _, err := parseBody(body, &struct{}{}); err != nil {
+	if _, err := wire.ParseFields(body); err != nil {
 		return nil, err
 	}
 	if s.opts.Settled == nil {
@@ -162,15 +165,14 @@ func settled(ctx context.Context, s *Service, _ []string, body []byte) (*nats.Ms
 }
 
 func collections(ctx context.Context, s *Service, _ []string, body []byte) (*nats.Msg, error) {
-	var req wire.CollectionsRequest
-	f, err := parseBody(body, &req, "limit", "continuation")
+	f, err := wire.ParseFields(body, "limit", "continuation")
 	if err != nil {
 		return nil, err
 	}
-	if err := f.check("limit", req.Limit, wire.MaxListLimit); err != nil {
+	var opts sink.CollectionsOptions
+	if opts.Limit, opts.Continuation, err = wire.ParsePage(f); err != nil {
 		return nil, err
 	}
-	opts := sink.CollectionsOptions{Limit: req.Limit, Continuation: req.Continuation}
 	for {
 		reply, err := s.reader.Collections(ctx, opts)
 		if err != nil {
@@ -183,4 +185,70 @@ func collections(ctx context.Context, s *Service, _ []string, body []byte) (*nat
 		}
 		opts.Limit = max(1, n*most/len(msg.Data)-1) // a shorter page has another continuation, so read it
 	}
+}
+
+// ParseQuery reads the body of a query: a [wire.QueryRequest]. Its error is about the request.
+func ParseQuery(body []byte) (opts sink.QueryOptions, err error) {
+	f, err := wire.ParseFields(body, "where", "order", "until", "within", "count", "scan", "limit", "continuation")
+	if err != nil {
+		return opts, err
+	}
+	return QueryOf(f)
+}
+
+// QueryOf reads the properties of a query.
+func QueryOf(f wire.Fields) (opts sink.QueryOptions, err error) {
+	if opts.Limit, opts.Continuation, err = wire.ParsePage(f); err != nil {
+		return opts, err
+	}
+	var where map[string]json.RawMessage
+	var order string
+	var ordered bool
+	if _, err = f.Read("where", &where); err == nil {
+		ordered, err = f.Read("order", &order)
+	}
+	for name, into := range map[string]*bool{"count": &opts.Count, "scan": &opts.Scan} {
+		if err == nil {
+			_, err = f.Read(name, into)
+		}
+	}
+	if err != nil {
+		return opts, err
+	}
+	if len(where) > 0 {
+		conditions := make(map[string][]byte, len(where))
+		for pointer, condition := range where {
+			conditions[pointer] = condition
+		}
+		opts.Where, err = entries.ParseWhere(conditions)
+	}
+	if err == nil && ordered {
+		opts.Order, err = entries.ParseOrder(order)
+	}
+	if err != nil {
+		return opts, wire.InvalidRequest("%s", err)
+	}
+	opts.Until, opts.Within, err = f.Span()
+	return opts, err
+}
+
+func query(ctx context.Context, s *Service, args []string, body []byte) (*nats.Msg, error) {
+	opts, err := ParseQuery(body)
+	if err != nil {
+		return nil, err
+	}
+	return s.page(&opts.Limit, &opts.MaxBytes, func() ([]byte, int, error) {
+		page, err := s.reader.Query(ctx, args[0], opts)
+		if err != nil {
+			return nil, 0, err
+		}
+		return EncodeQuery(page), len(page.Documents), nil
+	})
+}
+
+// EncodeQuery writes a page of a query as a reply.
+func EncodeQuery(page sink.QueryPage) []byte {
+	return wire.QueryReply{
+		Documents: documents(page.Documents), Count: page.Count, Examined: page.Examined, Continuation: page.Continuation,
+	}.Encode()
 }

@@ -36,7 +36,8 @@ func FuzzRequest(f *testing.F) {
 		f.Fatal(err)
 	}
 	configs := []store.ConfigChange{{Collection: "orders", Config: &store.Config{Etag: 1}}}
-	if err := p.Commit(f.Context(), store.Progress{Version: "v0", Next: "v1", Offset: 21}, configs, []store.CollectionChanges{changes}); err != nil {
+	if err := p.Commit(f.Context(), store.Progress{Version: "v0", Next: "v1", Offset: 21}, configs,
+		[]store.CollectionChanges{changes}); err != nil {
 		f.Fatal(err)
 	}
 	reader, err := sink.NewReader(client, sink.ReaderOptions{Shards: 1})

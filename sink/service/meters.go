@@ -2,10 +2,13 @@ package service
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/seed18712806/lapse/sink/trace"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -37,7 +40,8 @@ func ReadsTotal(via string) *prometheus.CounterVec {
 		Help: "Reads that this process has answered, by verb and code: 200, or the code of the error.",
 	}, []string{"read", "code"})
 	for _, e := range endpoints { // so that the first one is an increase
-		for _, code := range []int{wire.StatusOK, wire.StatusBadRequest, wire.StatusNotFound, wire.StatusInternal, wire.StatusUnavailable} {
+		for _, code := range []int{wire.StatusOK, wire.StatusBadRequest, wire.StatusNotFound, wire.StatusInternal,
+			wire.StatusUnavailable} {
 			reads.WithLabelValues(e.verb, strconv.Itoa(code))
 		}
 	}
@@ -62,4 +66,28 @@ func (m *meters) register(r prometheus.Registerer) error {
 func (m *meters) observe(verb string, code int, took time.Duration) {
 	m.requests.WithLabelValues(verb, strconv.Itoa(code)).Inc()
 	m.duration.WithLabelValues(verb).Observe(took.Seconds())
+}
+
+// record records the answer to a request.
+func (s *Service) record(e endpoint, req *nats.Msg, code int, began time.Time) {
+	span := trace.Span{Kind: trace.Read, Parent: traceparent(req.Header), Subject: "read." + e.verb, Status: code,
+		Began: began, Ended: time.Now()}
+	if e.arguments != "" {
+		span.Subject += "." + e.arguments
+	}
+	if args, err := s.arguments(req.Subject, e); err == nil && len(args) > 0 {
+		span.Collection = args[0]
+	}
+	s.opts.Trace(span)
+}
+
+// traceparent is the one of a request, if that is valid. Clients write the name of the header in
+// different cases.
+func traceparent(h nats.Header) string {
+	for name, values := range h {
+		if strings.EqualFold(name, wire.HeaderTrace) && len(values) == 1 && wire.ValidTraceparent(values[0]) {
+			return values[0]
+		}
+	}
+	return ""
 }

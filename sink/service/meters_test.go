@@ -38,8 +38,10 @@ func TestMetrics(t *testing.T) {
 	request(t, nc, "lapse.read.list.c", "not JSON")
 	var got string
 	want := []string{
-		`lapse_reads_total{code="200",read="get",via="nats"} 2`, `lapse_reads_total{code="404",read="get",via="nats"} 1`, `lapse_reads_total{code="503",read="get",via="nats"} 1`,
-		`lapse_reads_total{code="400",read="list",via="nats"} 1`, `lapse_reads_total{code="500",read="list",via="nats"} 0`, `lapse_read_duration_seconds_count{read="get"} 4`,
+		`lapse_reads_total{code="200",read="get",via="nats"} 2`, `lapse_reads_total{code="404",read="get",via="nats"} 1`,
+		`lapse_reads_total{code="503",read="get",via="nats"} 1`,
+		`lapse_reads_total{code="400",read="list",via="nats"} 1`, `lapse_reads_total{code="500",read="list",via="nats"} 0`,
+		`lapse_read_duration_seconds_count{read="get"} 4`,
 	}
 	redistest.WaitFor(t, fmt.Sprintf("the metrics show %q", want), func() bool {
 		answer := httptest.NewRecorder()

@@ -7,15 +7,17 @@ import (
 	"log/slog"
 	"regexp"
 	"strconv"
+	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 )
 
-// The protocol of NATS services (ADR-32) is subscriptions in a queue group, and answers to
-// PING, INFO and STATS. The client library's services count a request when their message loop
-// has finished it, so their statistics are right only for requests that are answered one after
-// the other; a StatsHandler adds data beside them, and replaces none. Therefore this package
+// The protocol of NATS services (ADR-32) is subscriptions in a queue group, and answers to PING, INFO and STATS. The
+// client library's services (package micro) count a request, its time and its error when their handler returns, and
+// handlers of an endpoint run one after the other. So for requests that are answered side by side their STATS would
+// have a time of 0 and no errors; a StatsHandler adds data beside these, and replaces none. Therefore this package
 // implements the protocol itself.
 
 var semVer = regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
@@ -87,7 +89,8 @@ func (s *Service) tell(msg *nats.Msg, answer any) {
 		err = msg.Respond(data)
 	}
 	if err != nil && !errors.Is(err, nats.ErrMsgNoReply) {
-		s.log.Warn("reads: PING, INFO or STATS could not be answered", slog.String("subject", msg.Subject), slog.Any("error", err))
+		s.log.Warn("reads: PING, INFO or STATS could not be answered", slog.String("subject", msg.Subject),
+			slog.Any("error", err))
 	}
 }
 
@@ -120,3 +123,33 @@ func (s *Service) usage(e endpoint) string {
 
 // lastError is a failure as the statistics of a NATS service write it.
 func (f *failure) lastError() string { return strconv.Itoa(f.code) + ":" + f.text }
+
+// stats counts the requests of an endpoint, and the time that each took from the moment at
+// which the service began to answer it.
+type stats struct {
+	mu sync.Mutex
+	micro.EndpointStats
+}
+
+// add counts a request.
+func (s *stats) add(took time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.NumRequests++
+	s.ProcessingTime += took
+	s.AverageProcessingTime = s.ProcessingTime / time.Duration(s.NumRequests)
+}
+
+// fail counts a request as failed; add has counted it before.
+func (s *stats) fail(f *failure) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.NumErrors++
+	s.LastError = f.lastError()
+}
+
+func (s *stats) snapshot() micro.EndpointStats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.EndpointStats
+}

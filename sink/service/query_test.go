@@ -20,7 +20,8 @@ import (
 // TestQuery: a query asks the reader for what its body says, and its reply has the documents as they are, or the count.
 func TestQuery(t *testing.T) {
 	var asked sink.QueryOptions
-	found := sink.QueryPage{Examined: 7, Continuation: "next", Documents: []sink.Document{{ID: "a", Etag: 3, Ts: 1, Clock: 1, Body: []byte(`{"a": "<"}`)}}}
+	found := sink.QueryPage{Examined: 7, Continuation: "next", Documents: []sink.Document{{ID: "a", Etag: 3, Ts: 1,
+		Clock: 1, Body: []byte(`{"a": "<"}`)}}}
 	_, nc := start(t, fake{query: func(_ context.Context, _ string, opts sink.QueryOptions) (sink.QueryPage, error) {
 		asked = opts
 		return found, nil
@@ -38,7 +39,8 @@ func TestQuery(t *testing.T) {
 		t.Errorf("asked for %d bytes", asked.MaxBytes)
 	}
 	asked.MaxBytes = 0
-	all := sink.QueryOptions{Limit: 2, Continuation: "c", Where: where, Order: entries.Order{Pointer: "/price", Descending: true}, Scan: true}
+	all := sink.QueryOptions{Limit: 2, Continuation: "c", Where: where, Order: entries.Order{Pointer: "/price",
+		Descending: true}, Scan: true}
 	if diff := cmp.Diff(all, asked); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -73,8 +75,8 @@ func TestQueryFitsTheMaximumPayload(t *testing.T) {
 	}
 }
 
-// TestQueryErrors: a request that is wrong is a 400 that says what is allowed; one that no index serves has a reason for
-// programs.
+// TestQueryErrors: a request that is wrong is a 400 that says what is allowed; one that no index serves has a reason
+// for programs.
 func TestQueryErrors(t *testing.T) {
 	var failure error
 	_, nc := start(t, fake{query: func(context.Context, string, sink.QueryOptions) (sink.QueryPage, error) {

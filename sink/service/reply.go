@@ -36,7 +36,8 @@ func documents(found []sink.Document) []wire.Document {
 	all := make([]wire.Document, len(found))
 	for i, doc := range found {
 		all[i] = wire.Document{
-			ID: doc.ID, Etag: doc.Etag, Ts: doc.Ts, ExpiresAt: doc.ExpiresAt, Target: doc.Target, Created: doc.Created, Deadline: doc.Deadline,
+			ID: doc.ID, Etag: doc.Etag, Ts: doc.Ts, ExpiresAt: doc.ExpiresAt, Target: doc.Target, Created: doc.Created,
+			Deadline: doc.Deadline,
 			NotAfter: doc.NotAfter, Traceparent: doc.Trace, Document: doc.Body,
 		}
 		if doc.Clock != doc.Ts {
@@ -66,12 +67,9 @@ func (f *failure) message(subject string) *nats.Msg {
 	return m
 }
 
-func badRequest(format string, args ...any) error {
-	return &failure{code: wire.StatusBadRequest, text: fmt.Sprintf(format, args...)}
-}
-
 func tooLarge(reply *nats.Msg, most int64) error {
-	return &failure{code: wire.StatusTooLarge, text: fmt.Sprintf("the answer is %d bytes long, and the NATS server's maximum payload is %d: raise max_payload, or read Redis directly", len(reply.Data), most)}
+	return &failure{code: wire.StatusTooLarge, text: fmt.Sprintf("the answer is %d bytes long, and the NATS server's "+
+		"maximum payload is %d: raise max_payload, or read Redis directly", len(reply.Data), most)}
 }
 
 // failureOf is the answer for an error.

@@ -44,14 +44,15 @@ var _ Reader = (*sink.Reader)(nil)
 
 // Options say how a Service serves. The zero value of each is its default.
 type Options struct {
-	Prefix      wire.Prefix           // wire.DefaultPrefix
-	Logger      *slog.Logger          // none
-	Version     string                // of the service, in SemVer; "0.0.0"
-	Shards      int                   // of the prefix, for the metadata; 1
-	Concurrency int                   // requests that are answered at a time; DefaultConcurrency
-	Timeout     time.Duration         // of one request, from the moment at which the service begins to answer it; DefaultTimeout
-	Metrics     prometheus.Registerer // none
-	Trace       trace.Recorder        // none
+	Prefix      wire.Prefix  // wire.DefaultPrefix
+	Logger      *slog.Logger // none
+	Version     string       // of the service, in SemVer; "0.0.0"
+	Shards      int          // of the prefix, for the metadata; 1
+	Concurrency int          // requests that are answered at a time; DefaultConcurrency
+	// of one request, from the moment at which the service begins to answer it; DefaultTimeout
+	Timeout time.Duration
+	Metrics prometheus.Registerer // none
+	Trace   trace.Recorder        // none
 	// Settled is the reply to that read. Without it, the read fails.
 	Settled func(ctx context.Context) (wire.SettledReply, error)
 	// Later: answer no requests before [Service.Offer].
@@ -82,8 +83,8 @@ type Service struct {
 	stop   sync.Once
 }
 
-// Start serves, unless Options.Later is set, until [Service.Stop] or until the connection is closed. The caller closes the
-// connection after Stop. If too many requests wait and the client library drops some, it calls
+// Start serves, unless Options.Later is set, until [Service.Stop] or until the connection is closed. The caller closes
+// the connection after Stop. If too many requests wait and the client library drops some, it calls
 // the connection's error handler.
 func Start(nc *nats.Conn, reader Reader, opts Options) (*Service, error) {
 	var err error
@@ -95,7 +96,8 @@ func Start(nc *nats.Conn, reader Reader, opts Options) (*Service, error) {
 	opts.Concurrency = cmp.Or(opts.Concurrency, DefaultConcurrency)
 	opts.Timeout = cmp.Or(opts.Timeout, DefaultTimeout)
 	if opts.Concurrency < 0 || opts.Timeout < 0 {
-		return nil, fmt.Errorf("start the reads: concurrency %d, timeout %s: neither may be negative", opts.Concurrency, opts.Timeout)
+		return nil, fmt.Errorf("start the reads: concurrency %d, timeout %s: neither may be negative", opts.Concurrency,
+			opts.Timeout)
 	}
 	if !semVer.MatchString(opts.Version) {
 		return nil, fmt.Errorf("start the reads: version %q is not valid: use one such as 1.2.3", opts.Version)

@@ -87,7 +87,8 @@ func TestGet(t *testing.T) {
 	}}, service.Options{})
 
 	msg := request(t, nc, wire.DefaultPrefix.ReadGet("orders", "a.b c"), "")
-	want := nats.Header{"Lapse-Etag": {"17"}, "Lapse-Ts": {"2023-11-14T22:13:20.000Z"}, "Lapse-Expires-At": {"2023-11-14T22:14:20.000Z"}}
+	want := nats.Header{"Lapse-Etag": {"17"}, "Lapse-Ts": {"2023-11-14T22:13:20.000Z"},
+		"Lapse-Expires-At": {"2023-11-14T22:14:20.000Z"}}
 	if diff := cmp.Diff(want, msg.Header); diff != "" {
 		t.Errorf("headers (-want +got):\n%s", diff)
 	}
@@ -124,8 +125,11 @@ func TestListKeepsDocumentsAsTheyAre(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	request(t, nc, "lapse.read.list.orders", `{"order":"deadline","until":"1970-01-01T01:01:00+01:00","prefix":"p"}`)
-	if asked.Order != wire.ByDeadline || asked.Until == nil || *asked.Until != expires || asked.Prefix != "p" {
+	request(t, nc, "lapse.read.list.orders", `{"order":"deadline","until":"1970-01-01T01:01:00+01:00"}`)
+	if asked.Order != wire.ByDeadline || asked.Until == nil || *asked.Until != expires {
+		t.Errorf("asked for %+v", asked)
+	}
+	if request(t, nc, "lapse.read.list.orders", `{"prefix":"p"}`); asked.Prefix != "p" {
 		t.Errorf("asked for %+v", asked)
 	}
 	request(t, nc, "lapse.read.list.orders", `{"order":"deadline","within":"2d","continuation":"c","limit":2}`)
@@ -146,7 +150,8 @@ func TestListFitsTheMaximumPayload(t *testing.T) {
 	// Ids of control characters: six bytes of JSON for each.
 	var docs []sink.Document
 	for i := range 900 {
-		docs = append(docs, sink.Document{ID: strings.Repeat("\x01", 200) + fmt.Sprint(i), Etag: 1, Ts: 1, Body: []byte(`{"n":"` + strings.Repeat("x", i%100) + `"}`)})
+		docs = append(docs, sink.Document{ID: strings.Repeat("\x01", 200) + fmt.Sprint(i), Etag: 1, Ts: 1,
+			Body: []byte(`{"n":"` + strings.Repeat("x", i%100) + `"}`)})
 	}
 	_, nc := start(t, fake{list: func(_ context.Context, _ string, opts sink.ListOptions) (sink.Page, error) {
 		from := 0
@@ -205,14 +210,16 @@ func TestCountForecastConfigCollections(t *testing.T) {
 			return wire.CountReply{Live: 2, Expired: 1}, nil
 		},
 		forecast: func(_ context.Context, _ string, opts sink.ForecastOptions) (wire.ForecastReply, error) {
-			reply := wire.ForecastReply{Buckets: []wire.Bucket{{From: wire.Time(opts.Buckets), Until: wire.Time(opts.Within.Milliseconds()), Count: 5}}}
+			reply := wire.ForecastReply{Buckets: []wire.Bucket{{From: wire.Time(opts.Buckets),
+				Until: wire.Time(opts.Within.Milliseconds()), Count: 5}}}
 			if opts.Default != nil {
 				reply.AtOnce = new(int64(*opts.Default))
 			}
 			return reply, nil
 		},
 		collections: func(_ context.Context, opts sink.CollectionsOptions) (wire.CollectionsReply, error) {
-			return wire.CollectionsReply{Collections: []wire.Collection{{Name: "a", IndexingMode: wire.Lazy, Live: int64(opts.Limit)}}, Continuation: opts.Continuation}, nil
+			return wire.CollectionsReply{Collections: []wire.Collection{{Name: "a", IndexingMode: wire.Lazy,
+				Live: int64(opts.Limit)}}, Continuation: opts.Continuation}, nil
 		},
 		config: func(_ context.Context, collection string) (wire.Config, error) {
 			if collection == "off" {
@@ -220,19 +227,30 @@ func TestCountForecastConfigCollections(t *testing.T) {
 			}
 			return wire.Config{DefaultTTL: &ttl, IndexingMode: wire.Consistent}, nil
 		},
-	}, service.Options{Settled: func(context.Context) (wire.SettledReply, error) { return wire.SettledReply{Settled: 17}, nil }})
+	}, service.Options{Settled: func(context.Context) (wire.SettledReply, error) {
+		return wire.SettledReply{Settled: 17},
+			nil
+	}})
 
 	for _, c := range []struct{ subject, body, want string }{
 		{"lapse.read.count.orders", "", `{"live":2,"expired":1}`},
 		{"lapse.read.count.orders", " {} ", `{"live":2,"expired":1}`},
-		{"lapse.read.forecast.orders", "", `{"buckets":[{"from":"1970-01-01T00:00:00.000Z","until":"1970-01-01T00:00:00.000Z","count":5}]}`},
-		{"lapse.read.forecast.orders", `{"buckets":7,"within":"90s"}`, `{"buckets":[{"from":"1970-01-01T00:00:00.007Z","until":"1970-01-01T00:01:30.000Z","count":5}]}`},
-		{"lapse.read.forecast.orders", `{"within":"7d"}`, `{"buckets":[{"from":"1970-01-01T00:00:00.000Z","until":"1970-01-08T00:00:00.000Z","count":5}]}`},
-		{"lapse.read.forecast.orders", `{"defaultTtl":null}`, `{"buckets":[{"from":"1970-01-01T00:00:00.000Z","until":"1970-01-01T00:00:00.000Z","count":5}],"atOnce":0}`},
-		{"lapse.read.forecast.orders", `{"defaultTtl":-1}`, `{"buckets":[{"from":"1970-01-01T00:00:00.000Z","until":"1970-01-01T00:00:00.000Z","count":5}],"atOnce":-1}`},
-		{"lapse.read.forecast.orders", `{"defaultTtl":60}`, `{"buckets":[{"from":"1970-01-01T00:00:00.000Z","until":"1970-01-01T00:00:00.000Z","count":5}],"atOnce":60}`},
-		{"lapse.read.collections", "", `{"collections":[{"name":"a","defaultTtl":null,"indexingMode":"lazy","live":0,"expired":0}]}`},
-		{"lapse.read.collections", `{"limit":3,"continuation":"x"}`, `{"collections":[{"name":"a","defaultTtl":null,"indexingMode":"lazy","live":3,"expired":0}],"continuation":"x"}`},
+		{"lapse.read.forecast.orders", "",
+			`{"buckets":[{"from":"1970-01-01T00:00:00.000Z","until":"1970-01-01T00:00:00.000Z","count":5}]}`},
+		{"lapse.read.forecast.orders", `{"buckets":7,"within":"90s"}`,
+			`{"buckets":[{"from":"1970-01-01T00:00:00.007Z","until":"1970-01-01T00:01:30.000Z","count":5}]}`},
+		{"lapse.read.forecast.orders", `{"within":"7d"}`,
+			`{"buckets":[{"from":"1970-01-01T00:00:00.000Z","until":"1970-01-08T00:00:00.000Z","count":5}]}`},
+		{"lapse.read.forecast.orders", `{"defaultTtl":null}`,
+			`{"buckets":[{"from":"1970-01-01T00:00:00.000Z","until":"1970-01-01T00:00:00.000Z","count":5}],"atOnce":0}`},
+		{"lapse.read.forecast.orders", `{"defaultTtl":-1}`,
+			`{"buckets":[{"from":"1970-01-01T00:00:00.000Z","until":"1970-01-01T00:00:00.000Z","count":5}],"atOnce":-1}`},
+		{"lapse.read.forecast.orders", `{"defaultTtl":60}`,
+			`{"buckets":[{"from":"1970-01-01T00:00:00.000Z","until":"1970-01-01T00:00:00.000Z","count":5}],"atOnce":60}`},
+		{"lapse.read.collections", "",
+			`{"collections":[{"name":"a","defaultTtl":null,"indexingMode":"lazy","live":0,"expired":0}]}`},
+		{"lapse.read.collections", `{"limit":3,"continuation":"x"}`,
+			`{"collections":[{"name":"a","defaultTtl":null,"indexingMode":"lazy","live":3,"expired":0}],"continuation":"x"}`},
 		{"lapse.read.settled.orders", "", `{"settled":17}`},
 		{"lapse.read.config.orders", "", `{"defaultTtl":60,"indexingMode":"consistent"}`},
 		{"lapse.read.config.off", "", `{"defaultTtl":null,"indexingMode":"none"}`},
@@ -453,7 +471,8 @@ func TestStopAnswersWhatHasCome(t *testing.T) {
 		t.Fatal("Stop does not return")
 	}
 	for i := range requests {
-		if msg, err := replies.NextMsg(limit); err != nil || len(msg.Data) == 0 || msg.Header.Get(micro.ErrorCodeHeader) != "" {
+		if msg, err := replies.NextMsg(limit); err != nil || len(msg.Data) == 0 ||
+			msg.Header.Get(micro.ErrorCodeHeader) != "" {
 			t.Fatalf("reply %d: %v %v", i, msg, err)
 		}
 	}
@@ -496,7 +515,8 @@ func TestItIsAMicroService(t *testing.T) {
 		}
 	}
 	ask("$SRV.PING.lapse", &ping)
-	want := micro.ServiceIdentity{Name: "lapse", ID: ping.ID, Version: "1.2.3", Metadata: map[string]string{"prefix": "acme", "shards": "1"}}
+	want := micro.ServiceIdentity{Name: "lapse", ID: ping.ID, Version: "1.2.3",
+		Metadata: map[string]string{"prefix": "acme", "shards": "1"}}
 	for _, whom := range []string{"", ".lapse", ".lapse." + ping.ID} {
 		var ping micro.Ping
 		ask("$SRV.PING"+whom, &ping)
@@ -504,12 +524,14 @@ func TestItIsAMicroService(t *testing.T) {
 		ask("$SRV.INFO"+whom, &info)
 		var stats micro.Stats
 		ask("$SRV.STATS"+whom, &stats)
-		for kind, got := range map[string]micro.ServiceIdentity{micro.PingResponseType: ping.ServiceIdentity, micro.InfoResponseType: info.ServiceIdentity, micro.StatsResponseType: stats.ServiceIdentity} {
+		for kind, got := range map[string]micro.ServiceIdentity{micro.PingResponseType: ping.ServiceIdentity,
+			micro.InfoResponseType: info.ServiceIdentity, micro.StatsResponseType: stats.ServiceIdentity} {
 			if diff := cmp.Diff(want, got); diff != "" || got.ID == "" {
 				t.Errorf("%s, %s: identity (-want +got):\n%s", whom, kind, diff)
 			}
 		}
-		if ping.Type != micro.PingResponseType || info.Type != micro.InfoResponseType || stats.Type != micro.StatsResponseType || info.Description == "" || stats.Started.IsZero() {
+		if ping.Type != micro.PingResponseType || info.Type != micro.InfoResponseType ||
+			stats.Type != micro.StatsResponseType || info.Description == "" || stats.Started.IsZero() {
 			t.Errorf("%s: %+v, %+v, %+v", whom, ping, info, stats)
 		}
 		var subjects, usage, counted []string
@@ -520,7 +542,8 @@ func TestItIsAMicroService(t *testing.T) {
 			}
 			counted = append(counted, stats.Endpoints[i].Subject)
 		}
-		all := []string{"acme.read.get.>", "acme.read.list.>", "acme.read.query.>", "acme.read.count.>", "acme.read.forecast.>", "acme.read.config.>", "acme.read.collections", "acme.read.settled.>"}
+		all := []string{"acme.read.get.>", "acme.read.list.>", "acme.read.query.>", "acme.read.count.>",
+			"acme.read.forecast.>", "acme.read.config.>", "acme.read.collections", "acme.read.settled.>"}
 		if diff := cmp.Diff(all, subjects) + cmp.Diff(all, counted); diff != "" {
 			t.Errorf("subjects (-want +got):\n%s", diff)
 		}
@@ -570,7 +593,8 @@ func TestStatisticsAreTrue(t *testing.T) {
 		}
 		if e.NumRequests != requests+1 || e.NumErrors != fail+1 || !strings.HasPrefix(e.LastError, "400:") ||
 			e.ProcessingTime < requests*takes || e.AverageProcessingTime != e.ProcessingTime/(requests+1) {
-			t.Errorf("of %d requests that took %s each, %d of which failed, the statistics say %+v", requests+1, takes, fail+1, e)
+			t.Errorf("of %d requests that took %s each, %d of which failed, the statistics say %+v", requests+1, takes, fail+1,
+				e)
 		}
 	}
 }

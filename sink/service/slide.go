@@ -92,11 +92,13 @@ func (s Sliding) Renew(ctx context.Context, collection, id string) (sink.Documen
 	defer cancel()
 	reply, err := s.NATS.RequestMsgWithContext(ctx, s.touch(collection, id, doc))
 	if err != nil {
-		return doc, fmt.Errorf("%w: the log did not take the renewal (%w): try again, or read without renew", sink.ErrUnavailable, err)
+		return doc, fmt.Errorf("%w: the log did not take the renewal (%w): try again, or read without renew",
+			sink.ErrUnavailable, err)
 	}
 	var ack jetstream.PubAck
 	if json.Unmarshal(reply.Data, &ack) != nil || ack.Stream == "" {
-		return doc, fmt.Errorf("%w: the log did not take the renewal (%s): try again, or read without renew", sink.ErrUnavailable, reply.Data)
+		return doc, fmt.Errorf("%w: the log did not take the renewal (%s): try again, or read without renew",
+			sink.ErrUnavailable, reply.Data)
 	}
 	s.count()
 	for pause := time.Millisecond; ; pause = min(2*pause, renewPoll) {

@@ -30,14 +30,16 @@ func TestSlidesHaveIDsThatNobodyKnows(t *testing.T) {
 	}
 	defer nc.Close()
 	js := natstest.JetStream(t, nc)
-	log, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: wire.DefaultPrefix.LogStream(), Subjects: []string{"lapse.write.>"}})
+	log, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: wire.DefaultPrefix.LogStream(),
+		Subjects: []string{"lapse.write.>"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	used := make(map[string]bool)
 	use := func(id string) {
 		t.Helper()
-		if _, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: "lapse.write.upsert.orders.1", Data: []byte("{}"), Header: nats.Header{jetstream.MsgIDHeader: {id}}}); err != nil {
+		if _, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: "lapse.write.upsert.orders.1", Data: []byte("{}"),
+			Header: nats.Header{jetstream.MsgIDHeader: {id}}}); err != nil {
 			t.Fatal(err)
 		}
 		used[id] = true
@@ -47,9 +49,10 @@ func TestSlidesHaveIDsThatNobodyKnows(t *testing.T) {
 			use(fmt.Sprintf(id, etag))
 		}
 		before := log.CachedInfo().State.LastSeq
-		sliding := service.Sliding{NATS: js.Conn(), Prefix: wire.DefaultPrefix, Reader: fake{get: func(context.Context, string, string) (sink.Document, error) {
-			return sink.Document{ID: "a", Etag: etag, Slides: true}, nil
-		}}}
+		sliding := service.Sliding{NATS: js.Conn(), Prefix: wire.DefaultPrefix,
+			Reader: fake{get: func(context.Context, string, string) (sink.Document, error) {
+				return sink.Document{ID: "a", Etag: etag, Slides: true}, nil
+			}}}
 		for range 3 {
 			if _, err := sliding.Get(t.Context(), "sessions", "a"); err != nil {
 				t.Fatal(err)
@@ -64,8 +67,10 @@ func TestSlidesHaveIDsThatNobodyKnows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if id := last.Header.Get(jetstream.MsgIDHeader); last.Header.Get(wire.HeaderIfMatch) != etag.String() || used[id] || info.State.LastSeq != before+6 {
-			t.Errorf("etag %s: the last touch is %v, and the log went on from %d to %d", etag, last.Header, before, info.State.LastSeq)
+		if id := last.Header.Get(jetstream.MsgIDHeader); last.Header.Get(wire.HeaderIfMatch) != etag.String() || used[id] ||
+			info.State.LastSeq != before+6 {
+			t.Errorf("etag %s: the last touch is %v, and the log went on from %d to %d", etag, last.Header, before,
+				info.State.LastSeq)
 		} else {
 			used[id] = true
 		}

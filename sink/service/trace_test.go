@@ -37,13 +37,16 @@ func TestTraced(t *testing.T) {
 		subject, header, value string
 		want                   trace.Span
 	}{
-		{wire.DefaultPrefix.ReadGet("c", "a.b"), "traceparent", traceparent, trace.Span{Subject: "read.get.<collection>.<id>", Collection: "c", Status: 200, Parent: traceparent}},
-		{wire.DefaultPrefix.ReadGet("c", "absent"), "Traceparent", traceparent, trace.Span{Subject: "read.get.<collection>.<id>", Collection: "c", Status: 404, Parent: traceparent}},
+		{wire.DefaultPrefix.ReadGet("c", "a.b"), "traceparent", traceparent, trace.Span{Subject: "read.get.<collection>.<id>",
+			Collection: "c", Status: 200, Parent: traceparent}},
+		{wire.DefaultPrefix.ReadGet("c", "absent"), "Traceparent", traceparent,
+			trace.Span{Subject: "read.get.<collection>.<id>", Collection: "c", Status: 404, Parent: traceparent}},
 		{"lapse.read.get.no+name.a", "traceparent", "00-0", trace.Span{Subject: "read.get.<collection>.<id>", Status: 400}},
 		{"lapse.read.collections", "other", traceparent, trace.Span{Subject: "read.collections", Status: 200}},
 	} {
 		began := time.Now()
-		if _, err := nc.RequestMsg(&nats.Msg{Subject: c.subject, Header: nats.Header{c.header: {c.value}}}, limit); err != nil {
+		if _, err := nc.RequestMsg(&nats.Msg{Subject: c.subject, Header: nats.Header{c.header: {c.value}}},
+			limit); err != nil {
 			t.Fatal(err)
 		}
 		var got trace.Span
@@ -53,7 +56,8 @@ func TestTraced(t *testing.T) {
 			t.Fatalf("%s: nothing was recorded", c.subject)
 		}
 		c.want.Kind = trace.Read
-		if diff := cmp.Diff(c.want, got, cmpopts.IgnoreFields(trace.Span{}, "Began", "Ended")); diff != "" || got.Began.Before(began) || got.Ended.Before(got.Began) {
+		if diff := cmp.Diff(c.want, got, cmpopts.IgnoreFields(trace.Span{}, "Began", "Ended")); diff != "" ||
+			got.Began.Before(began) || got.Ended.Before(got.Began) {
 			t.Errorf("%s: from %v to %v (-want +got):\n%s", c.subject, got.Began, got.Ended, diff)
 		}
 	}

@@ -43,7 +43,8 @@ func (r *rig) puts(from, to int) store.CollectionChanges {
 	c := store.CollectionChanges{Collection: "orders"}
 	body := bytes.Repeat([]byte("x"), 256)
 	for i := from; i < to; i++ {
-		c.Changes = append(c.Changes, store.Change{ID: fmt.Sprintf("%036d", i), New: &store.Header{Ts: far + int64(i), Etag: uint64(i + 1), TTL: 60}, Body: body})
+		c.Changes = append(c.Changes, store.Change{ID: fmt.Sprintf("%036d", i), New: &store.Header{Ts: far + int64(i),
+			Etag: uint64(i + 1), TTL: 60}, Body: body})
 	}
 	return c
 }
@@ -75,7 +76,8 @@ func BenchmarkRead(b *testing.B) {
 			}
 			r.inServer(b, func() {
 				for b.Loop() {
-					if _, err := r.Shards[0].ReadDocuments(ctx, r.At[0].Version, []store.Want{{Collection: "orders", Headers: ids}}); err != nil {
+					if _, err := r.Shards[0].ReadDocuments(ctx, r.At[0].Version,
+						[]store.Want{{Collection: "orders", Headers: ids}}); err != nil {
 						b.Fatal(err)
 					}
 				}

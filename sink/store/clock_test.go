@@ -15,7 +15,8 @@ import (
 func answer(c *clock, took, offset time.Duration) {
 	own := time.Since(begun)
 	server := own + offset
-	c.learn(layout.Reply{strconv.FormatInt(int64(server/time.Second), 10), strconv.FormatInt(int64(server%time.Second/time.Microsecond), 10)}, own-took)
+	c.learn(layout.Reply{strconv.FormatInt(int64(server/time.Second), 10),
+		strconv.FormatInt(int64(server%time.Second/time.Microsecond), 10)}, own-took)
 }
 
 // TestClockIsNotOverestimated: the estimate keeps the fastest reply, and follows a clock that is

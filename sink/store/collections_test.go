@@ -24,7 +24,8 @@ func TestManyCollections(t *testing.T) {
 		changes, wants := make([]store.CollectionChanges, n), make([]store.Want, n)
 		for i := range changes {
 			name := fmt.Sprint("c", i)
-			changes[i] = store.CollectionChanges{Collection: name, Changes: []store.Change{{ID: "a", New: &h, Body: []byte("{}")}}}
+			changes[i] = store.CollectionChanges{Collection: name,
+				Changes: []store.Change{{ID: "a", New: &h, Body: []byte("{}")}}}
 			wants[i] = store.Want{Collection: name, Headers: []string{"a"}}
 		}
 		r.Commit(0, nil, changes...)

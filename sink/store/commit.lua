@@ -36,7 +36,8 @@ local first_change = first_config + 2 * configs -- the arguments of the first co
 
 local at_once = 4000 -- unpack takes fewer than 5,113 values
 local last_size = first_size + collections - 1
-local left = call('HMGET', state, 'version', 'configs', unpack(ARGV, first_size, math.min(last_size, first_size + at_once - 1)))
+local left = call('HMGET', state, 'version', 'configs',
+	unpack(ARGV, first_size, math.min(last_size, first_size + at_once - 1)))
 for from = first_size + at_once, last_size, at_once do
 	local more = call('HMGET', state, unpack(ARGV, from, math.min(last_size, from + at_once - 1)))
 	for i = 1, #more do

@@ -26,7 +26,8 @@ func TestG1_FencedCommit(t *testing.T) {
 		p := r.Shards[0]
 		h := store.Header{Ts: far, Etag: 1}
 		config := []store.ConfigChange{{Collection: "orders", Config: &store.Config{NoIndex: true}}}
-		changes := []store.CollectionChanges{{Collection: "orders", Changes: []store.Change{{ID: "a", New: &h, Body: []byte("{}")}}}}
+		changes := []store.CollectionChanges{{Collection: "orders",
+			Changes: []store.Change{{ID: "a", New: &h, Body: []byte("{}")}}}}
 		first := r.Next(0)
 		r.Commit(0, config, changes...)
 		before := r.Dump()
@@ -36,8 +37,10 @@ func TestG1_FencedCommit(t *testing.T) {
 		wantErr(t, p.Commit(ctx, first, nil, changes), store.ErrFenced, "the same commit again")
 		stale := r.Next(0)
 		stale.Version = "v99"
-		wantErr(t, p.Commit(ctx, stale, []store.ConfigChange{{Collection: "orders"}}, changes), store.ErrFenced, "a commit on a version that is to come")
-		wantErr(t, p.Commit(ctx, stale, nil, []store.CollectionChanges{{Collection: "orders", Drop: store.DropAll}}), store.ErrFenced, "a drop")
+		wantErr(t, p.Commit(ctx, stale, []store.ConfigChange{{Collection: "orders"}}, changes), store.ErrFenced,
+			"a commit on a version that is to come")
+		wantErr(t, p.Commit(ctx, stale, nil, []store.CollectionChanges{{Collection: "orders", Drop: store.DropAll}}),
+			store.ErrFenced, "a drop")
 		_, err := p.ReadDocuments(ctx, "v0", []store.Want{{Collection: "orders", Whole: []string{"a"}}})
 		wantErr(t, err, store.ErrFenced, "read")
 		_, err = p.Due(ctx, "v0", nil, 1, 1, true)
@@ -54,7 +57,8 @@ func TestG1_FencedCommit(t *testing.T) {
 // stored reads a document and its scores in the two indexes: "-" if it is not there.
 func (r *rig) stored(p int, collection, id string) (doc *store.Stored, inherit, own string) {
 	r.T.Helper()
-	found, err := r.Shards[p].ReadDocuments(ctx, r.At[p].Version, []store.Want{{Collection: collection, Whole: []string{id}}})
+	found, err := r.Shards[p].ReadDocuments(ctx, r.At[p].Version,
+		[]store.Want{{Collection: collection, Whole: []string{id}}})
 	if err != nil {
 		r.T.Fatalf("read: %v", err)
 	}
@@ -106,7 +110,8 @@ func TestChanges(t *testing.T) {
 		r := newRig(t, s, 1, far)
 		r.Put("orders", "other", store.Header{Ts: 5, Etag: 1}, "{}")
 		for i, step := range steps {
-			ch := r.Change("orders", "é/1", &store.Header{Ts: int64(1000 + i), Etag: uint64(1<<40 + i), TTL: step.ttl, Trace: step.trace}, []byte(step.body))
+			ch := r.Change("orders", "é/1", &store.Header{Ts: int64(1000 + i), Etag: uint64(1<<40 + i), TTL: step.ttl,
+				Trace: step.trace}, []byte(step.body))
 			if step.body == "" {
 				ch.Body = nil
 			}
@@ -145,7 +150,8 @@ func TestDrops(t *testing.T) {
 			r.Put("others", "x", store.Header{Ts: 1, Etag: 1}, "{}")
 		}
 		sizes := func() string {
-			return r.Client.HGet(ctx, r.Key(0, "state"), "size:orders").Val() + ", " + r.Client.HGet(ctx, r.Key(0, "state"), "size:others").Val()
+			return r.Client.HGet(ctx, r.Key(0, "state"), "size:orders").Val() + ", " + r.Client.HGet(ctx, r.Key(0, "state"),
+				"size:others").Val()
 		}
 		expect := func(after, want string) {
 			t.Helper()
@@ -164,9 +170,11 @@ func TestDrops(t *testing.T) {
 		expect("a drop and a write", "1 0 1, 1 1 0")
 		fill()
 		expect("more writes", "10 5 5, 1 1 0")
-		r.Commit(0, []store.ConfigChange{{Collection: "orders"}}, store.CollectionChanges{Collection: "orders", Drop: store.DropAll})
+		r.Commit(0, []store.ConfigChange{{Collection: "orders"}}, store.CollectionChanges{Collection: "orders",
+			Drop: store.DropAll})
 		expect("a drop", ", 1 1 0")
-		if state, err := r.Shards[0].Load(ctx); err != nil || !slices.Equal(state.Collections, []string{"others"}) || len(state.Configs) > 0 {
+		if state, err := r.Shards[0].Load(ctx); err != nil || !slices.Equal(state.Collections, []string{"others"}) ||
+			len(state.Configs) > 0 {
 			t.Errorf("after a drop there are %v, %v, %v", state.Collections, state.Configs, err)
 		}
 		// A body that is to stay cannot, if it goes with the drop: refused, not applied by half.
@@ -201,7 +209,8 @@ func TestDropMoves(t *testing.T) {
 			}
 			size := r.Client.HGet(ctx, r.Key(0, "state"), "size:orders").Val()
 			moves := []store.CollectionChanges{{Collection: "orders", Drop: store.DropMoves}, {Collection: "orders.7"}}
-			r.Commit(0, []store.ConfigChange{{Collection: "orders"}, {Collection: "orders.7", Config: &store.Config{}}}, moves...)
+			r.Commit(0, []store.ConfigChange{{Collection: "orders"}, {Collection: "orders.7", Config: &store.Config{}}},
+				moves...)
 			if !moves[0].Emptied || moves[1].Emptied != (len(kinds) == 0) {
 				t.Errorf("%v: emptied are %v, %v", kinds, moves[0].Emptied, moves[1].Emptied)
 			}
@@ -263,7 +272,8 @@ func TestMany(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(found) != 4 || len(found[0]) != 1 || found[0][0] != nil || len(found[2]) != 0 || len(found[3]) != 2 || found[3][0] != nil {
+			if len(found) != 4 || len(found[0]) != 1 || found[0][0] != nil || len(found[2]) != 0 || len(found[3]) != 2 ||
+				found[3][0] != nil {
 				t.Fatalf("what was found has the wrong shape")
 			}
 			for i, got := range append(found[1], found[3][1]) {
@@ -286,7 +296,8 @@ func TestMany(t *testing.T) {
 		check(0, 10_500, "10500 0 10500")
 		check(10_500, 0, "10500 0 10500")
 		due, err := r.Shards[0].Due(ctx, r.At[0].Version,
-			[]store.Cut{{Collection: "orders", Cuts: ttlrules.Cuts{Inherit: ttlrules.NoCut, Own: math.MaxInt64}}}, n+1, math.MaxInt32, true)
+			[]store.Cut{{Collection: "orders", Cuts: ttlrules.Cuts{Inherit: ttlrules.NoCut, Own: math.MaxInt64}}}, n+1,
+			math.MaxInt32, true)
 		if err != nil || len(due[0].IDs) != n {
 			t.Fatalf("due: %v", err)
 		}

@@ -62,7 +62,8 @@ type Copied struct {
 // the versions that it had meanwhile. This is what HSCAN promises, in one process of Redis:
 // if at was in another one, Copy reads nothing, and returns the beginning as the next place. It
 // returns store.ErrDamaged if a collection has lost documents.
-func (p *Shard) Copy(ctx context.Context, version string, collections []string, at CopyPlace, documents, bytes int) (Copied, error) {
+func (p *Shard) Copy(ctx context.Context, version string, collections []string, at CopyPlace, documents,
+	bytes int) (Copied, error) {
 	if at.Cursor == "" {
 		at = CopyPlace{Cursor: "0", Take: 1}
 	}
@@ -83,13 +84,15 @@ func (p *Shard) Copy(ctx context.Context, version string, collections []string, 
 	case copyFenced:
 		return Copied{}, fmt.Errorf("copy shard %d: %w", p.id, ErrFenced)
 	case copyLost:
-		return Copied{}, fmt.Errorf("copy shard %d: %w: collection %s does not have the documents that the last commit left", p.id, ErrDamaged, collections[r.Int(copyWhich)-1])
+		return Copied{}, fmt.Errorf("copy shard %d: %w: collection %s does not have the documents that the last commit left",
+			p.id, ErrDamaged, collections[r.Int(copyWhich)-1])
 	}
 	server := r.Str(copyServer)
 	if at.Cursor != "0" && at.Server != server {
 		return Copied{}, nil
 	}
-	c := Copied{Done: int(r.Int(copyDone)), Next: CopyPlace{Cursor: r.Str(copyCursor), Server: server, Take: int(r.Int(copyTake))}}
+	c := Copied{Done: int(r.Int(copyDone)), Next: CopyPlace{Cursor: r.Str(copyCursor), Server: server,
+		Take: int(r.Int(copyTake))}}
 	for i := copyPages; i+1 < len(r); i += 2 {
 		collection, page := collections[r.Int(i)-1], r.List(i+1)
 		for ; len(page) > 1; page = page[2:] {

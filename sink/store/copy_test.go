@@ -19,7 +19,8 @@ func filled(t *testing.T, s redistest.Server, collection string, n, size int) *s
 	}
 	c := store.CollectionChanges{Collection: collection}
 	for i := range n {
-		c.Changes = append(c.Changes, store.Change{ID: fmt.Sprint(i), New: &store.Header{Ts: 1, Etag: 1}, Body: []byte(strings.Repeat("x", size))})
+		c.Changes = append(c.Changes, store.Change{ID: fmt.Sprint(i), New: &store.Header{Ts: 1, Etag: 1},
+			Body: []byte(strings.Repeat("x", size))})
 	}
 	if err := p.Commit(ctx, store.Progress{Version: "v0", Next: "v1"}, nil, []store.CollectionChanges{c}); err != nil {
 		t.Fatal(err)
@@ -68,7 +69,8 @@ func TestCopyBeginsAgainInAnotherProcess(t *testing.T) {
 		t.Fatalf("the first copy: %+v, %v", first, err)
 	}
 	first.Next.Server = "another"
-	if c, err := p.Copy(ctx, "v1", []string{"c"}, first.Next, 64, 1<<20); err != nil || len(c.Documents) > 0 || c.Done > 0 || c.Next != (store.CopyPlace{}) {
+	if c, err := p.Copy(ctx, "v1", []string{"c"}, first.Next, 64, 1<<20); err != nil || len(c.Documents) > 0 ||
+		c.Done > 0 || c.Next != (store.CopyPlace{}) {
 		t.Errorf("in another process: %+v, %v", c, err)
 	}
 }
@@ -83,7 +85,8 @@ func TestG7_CopyOfALossIsRefused(t *testing.T) {
 		}
 		keys := s.Client.Keys(ctx, "*docs:c").Val()
 		s.Client.HDel(ctx, keys[0], "7")
-		if _, err := p.Copy(ctx, "v1", []string{"none", "c"}, store.CopyPlace{}, 64, 1<<20); !errors.Is(err, store.ErrDamaged) {
+		if _, err := p.Copy(ctx, "v1", []string{"none", "c"}, store.CopyPlace{}, 64, 1<<20); !errors.Is(err,
+			store.ErrDamaged) {
 			t.Errorf("after a loss: %v", err)
 		}
 		s.Client.Del(ctx, keys[0])
@@ -98,7 +101,8 @@ func TestG7_CopyOfALossIsRefused(t *testing.T) {
 func TestFillIsFenced(t *testing.T) {
 	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
 		p := filled(t, s, "c", 3, 10)
-		if err := p.Fill(ctx, "v0", "v1", []store.CollectionFill{{Collection: "c", Drop: true}}); !errors.Is(err, store.ErrFenced) {
+		if err := p.Fill(ctx, "v0", "v1", []store.CollectionFill{{Collection: "c", Drop: true}}); !errors.Is(err,
+			store.ErrFenced) {
 			t.Errorf("a fill: %v", err)
 		}
 		if _, _, err := p.Count(ctx, "v0", []string{"c"}); !errors.Is(err, store.ErrFenced) {

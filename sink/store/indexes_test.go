@@ -81,7 +81,8 @@ func drawIndex(t *rapid.T, at store.IndexOf, model map[store.IndexOf]map[string]
 	return x
 }
 
-func checkEntries(t *rapid.T, r *rig, model map[store.IndexOf]map[string]bool, making map[string]store.Making, names []string) {
+func checkEntries(t *rapid.T, r *rig, model map[store.IndexOf]map[string]bool, making map[string]store.Making,
+	names []string) {
 	var all []store.IndexOf
 	for at, want := range model {
 		all = append(all, at)
@@ -134,7 +135,8 @@ func TestEntriesOfDrops(t *testing.T) {
 			r := newRig(t, s, 1, far)
 			h := store.Header{Ts: 1, Etag: 1}
 			put := store.CollectionChanges{Collection: "orders", Changes: []store.Change{{ID: "a", New: &h, Body: []byte("{}")}},
-				Indexes: []store.IndexChanges{{Slot: 0, Add: []string{"1a"}}, {Slot: 5, Add: []string{"2a", "3a"}}}, Making: &store.Making{Slots: []int{5}, Index: 1}}
+				Indexes: []store.IndexChanges{{Slot: 0, Add: []string{"1a"}}, {Slot: 5, Add: []string{"2a", "3a"}}},
+				Making:  &store.Making{Slots: []int{5}, Index: 1}}
 			r.Commit(0, nil, put)
 			drop := store.CollectionChanges{Collection: "orders", Drop: store.DropAll, Making: &store.Making{},
 				Indexes: []store.IndexChanges{{Slot: 0, Unlink: true}, {Slot: 5, Unlink: true}}}
@@ -170,10 +172,11 @@ func TestDamagedEntries(t *testing.T) {
 			do   func(r *rig, key string)
 			want error
 		}{
-			"all are gone":       {func(r *rig, key string) { r.Client.Del(ctx, key) }, store.ErrDamaged},
-			"one is gone":        {func(r *rig, key string) { r.Client.ZRem(ctx, key, "1a") }, store.ErrDamaged},
-			"one is too many":    {func(r *rig, key string) { r.Client.ZAdd(ctx, key, redis.Z{Member: "9"}) }, store.ErrDamaged},
-			"the number is gone": {func(r *rig, _ string) { r.Client.HDel(ctx, r.Key(0, "state"), "entries:3:orders") }, store.ErrDamaged},
+			"all are gone":    {func(r *rig, key string) { r.Client.Del(ctx, key) }, store.ErrDamaged},
+			"one is gone":     {func(r *rig, key string) { r.Client.ZRem(ctx, key, "1a") }, store.ErrDamaged},
+			"one is too many": {func(r *rig, key string) { r.Client.ZAdd(ctx, key, redis.Z{Member: "9"}) }, store.ErrDamaged},
+			"the number is gone": {func(r *rig, _ string) { r.Client.HDel(ctx, r.Key(0, "state"), "entries:3:orders") },
+				store.ErrDamaged},
 			"another type": {func(r *rig, key string) {
 				r.Client.Del(ctx, key)
 				r.Client.Set(ctx, key, "x", 0)
@@ -187,14 +190,17 @@ func TestDamagedEntries(t *testing.T) {
 			tt.do(r, r.Key(0, "by3:orders"))
 			before := r.Dump()
 			h := store.Header{Ts: far, Etag: 9}
-			err := r.Shards[0].Commit(ctx, r.Next(0), []store.ConfigChange{{Collection: "other", Config: &store.Config{}}}, []store.CollectionChanges{
-				{Collection: "fine", Changes: []store.Change{r.Change("fine", "c", &h, []byte("{}"))}, Making: &store.Making{}}, add("3c"),
-			})
+			err := r.Shards[0].Commit(ctx, r.Next(0), []store.ConfigChange{{Collection: "other", Config: &store.Config{}}},
+				[]store.CollectionChanges{
+					{Collection: "fine", Changes: []store.Change{r.Change("fine", "c", &h, []byte("{}"))}, Making: &store.Making{}},
+					add("3c"),
+				})
 			wantErr(t, err, tt.want, name+": commit")
 			if diff := cmp.Diff(before, r.Dump()); diff != "" {
 				t.Errorf("%s: something of the commit was applied:\n%s", name, diff)
 			}
-			wantErr(t, r.Shards[0].Verify(ctx, r.At[0].Version, []string{"fine"}, store.IndexOf{Collection: "fine"}, store.IndexOf{Collection: "orders", Slot: 3}), tt.want, name+": verify")
+			wantErr(t, r.Shards[0].Verify(ctx, r.At[0].Version, []string{"fine"}, store.IndexOf{Collection: "fine"},
+				store.IndexOf{Collection: "orders", Slot: 3}), tt.want, name+": verify")
 		}
 	})
 }
@@ -208,14 +214,16 @@ func TestG9_EntriesOutOfMemory(t *testing.T) {
 	indexes := func(x ...store.IndexChanges) store.CollectionChanges {
 		return store.CollectionChanges{Collection: "orders", Indexes: x}
 	}
-	put := indexes(store.IndexChanges{Slot: 0, Add: []string{"1a", "1b"}}, store.IndexChanges{Slot: 1, Add: []string{"2a"}})
+	put := indexes(store.IndexChanges{Slot: 0, Add: []string{"1a", "1b"}}, store.IndexChanges{Slot: 1,
+		Add: []string{"2a"}})
 	put.Changes = []store.Change{{ID: "a", New: &h, Body: []byte("{}")}}
 	r.Commit(0, nil, put)
 	if err := server.Client.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
 	before := r.Dump()
-	err := r.Shards[0].Commit(ctx, r.Next(0), nil, []store.CollectionChanges{indexes(store.IndexChanges{Slot: 0, Add: []string{"1c"}})})
+	err := r.Shards[0].Commit(ctx, r.Next(0), nil,
+		[]store.CollectionChanges{indexes(store.IndexChanges{Slot: 0, Add: []string{"1c"}})})
 	wantErr(t, err, store.ErrFull, "adding an entry")
 	if diff := cmp.Diff(before, r.Dump()); diff != "" {
 		t.Fatalf("something was applied:\n%s", diff)
@@ -223,7 +231,8 @@ func TestG9_EntriesOutOfMemory(t *testing.T) {
 	remove := indexes(store.IndexChanges{Slot: 0, Remove: []string{"1a"}})
 	remove.Changes = []store.Change{{ID: "a", Old: &h}}
 	r.Commit(0, nil, remove)
-	r.Commit(0, nil, indexes(store.IndexChanges{Slot: 0, Remove: []string{"1b"}}, store.IndexChanges{Slot: 1, Unlink: true}))
+	r.Commit(0, nil, indexes(store.IndexChanges{Slot: 0, Remove: []string{"1b"}}, store.IndexChanges{Slot: 1,
+		Unlink: true}))
 	if got, left := r.entriesOf(0, "orders"); len(got) > 0 || left != "" {
 		t.Errorf("%q are left, %s", got, left)
 	}

@@ -144,8 +144,10 @@ func (p *Shard) parseState(fields map[string]string) (s State, err error) {
 			}
 		}
 	}
-	if n := len(s.Collections); fields["sizes"] != "" && fields["sizes"] != strconv.Itoa(n) || fields["sizes"] == "" && n > 0 {
-		return s, fmt.Errorf("%w: its state has the sizes of %d collections, and the last commit left %q", ErrDamaged, n, fields["sizes"])
+	if n := len(s.Collections); fields["sizes"] != "" && fields["sizes"] != strconv.Itoa(n) || fields["sizes"] == "" &&
+		n > 0 {
+		return s, fmt.Errorf("%w: its state has the sizes of %d collections, and the last commit left %q", ErrDamaged, n,
+			fields["sizes"])
 	}
 	slices.Sort(s.Collections)
 	return s, nil
@@ -157,4 +159,65 @@ func parseUint(name, s string) (uint64, error) {
 		return 0, fmt.Errorf("its %s is %q, not a number", name, s)
 	}
 	return n, nil
+}
+
+// Stamp is the instant at which the log stored one of its messages. If a log lost its end
+// and has grown again since, it has another stamp at the same sequence.
+type Stamp struct {
+	Seq uint64 // of the message; 0 if no stamp is known
+	At  int64  // Unix nanoseconds
+}
+
+// String writes a stamp as ParseStamp reads it; "" if none is known.
+func (s Stamp) String() string {
+	if s.Seq == 0 {
+		return ""
+	}
+	return strconv.FormatUint(s.Seq, 10) + ":" + strconv.FormatInt(s.At, 10)
+}
+
+// ParseStamp reads what String wrote.
+func ParseStamp(text string) (s Stamp, err error) {
+	if text == "" {
+		return s, nil
+	}
+	seq, at, _ := strings.Cut(text, ":")
+	if s.Seq, err = parseUint("stamp", seq); err != nil {
+		return s, err
+	}
+	n, err := parseUint("stamp", at)
+	s.At = int64(n)
+	return s, err
+}
+
+//go:embed fence.lua
+var fenceSource string
+
+var fenceScript = redis.NewScript(fenceSource)
+
+// Take makes version the version of a shard that is at s (else ErrFenced), so that a
+// commit computed from s by anybody else fails. It stores up to which offset the shard
+// lacks documents. A shard without a state gets one, at the beginning of the log.
+func (p *Shard) Take(ctx context.Context, s State, version string, rebuild uint64) error {
+	return p.fence(ctx, s, version, formatRebuild(rebuild))
+}
+
+// Refuse is Take for a shard that is damaged and cannot be rebuilt. It is kept as it is,
+// and readers get sink.ErrUnavailable.
+func (p *Shard) Refuse(ctx context.Context, s State, version string) error {
+	return p.fence(ctx, s, version, layout.Refused)
+}
+
+func (p *Shard) fence(ctx context.Context, s State, version, rebuild string) error {
+	args := []any{s.Version, "version", version, "rebuild", rebuild}
+	if s.Version == "" {
+		args = append(args, p.begin(s)...)
+	} else if s.Log != "" { // a promotion has given the log another identity
+		args = append(args, "log", s.Log)
+	}
+	p.clock.forget()
+	if err := p.fenced(ctx, fenceScript, []string{p.keys.State()}, args...); err != nil {
+		return fmt.Errorf("take over shard %d: %w", p.id, err)
+	}
+	return nil
 }

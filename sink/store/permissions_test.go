@@ -76,7 +76,8 @@ func TestCheck_Permissions(t *testing.T) {
 			continue
 		case "bgrewriteaof", "bgsave": // lapse goes on without these, and warns
 			set("-" + command)
-			if err := store.New(client, "p", 0, 1).Rewrite(t.Context()); !errors.Is(err, store.ErrDenied) || !strings.Contains(err.Error(), command) {
+			if err := store.New(client, "p", 0, 1).Rewrite(t.Context()); !errors.Is(err, store.ErrDenied) ||
+				!strings.Contains(err.Error(), command) {
 				t.Errorf("without %s: %v", command, err)
 			}
 			set("+" + command)

@@ -20,8 +20,8 @@ const (
 	readValues  // the first value; the rest follow
 )
 
-// ReadBytes is how many bytes of documents one call of [Shard.ReadDocuments] brings with their bodies. The document with
-// which it has as many is the last.
+// ReadBytes is how many bytes of documents one call of [Shard.ReadDocuments] brings with their bodies. The document
+// with which it has as many is the last.
 const ReadBytes = 4 << 20
 
 // Want names documents of one collection that a step needs: Headers where the header is

@@ -32,15 +32,16 @@ func (p *Shard) Rewrite(ctx context.Context) error {
 }
 
 func rewrite(ctx context.Context, node redis.Cmdable) error {
-	p, err := persistence(ctx, node)
-	if err != nil || len(p) == 0 {
-		return err
+	p, err := info(ctx, node, "persistence")
+	if err != nil || len(p) == 0 { // a server without that section, as miniredis, has no files
+		return explainDenied(err)
 	}
 	if p["aof_enabled"] == "1" {
 		busy := func(p map[string]string) bool {
 			return p["aof_rewrite_in_progress"] != "0" || p["aof_rewrite_scheduled"] != "0"
 		}
-		if err := background(ctx, node, "the rewrite of the append-only file", "aof_last_bgrewrite_status", busy, node.BgRewriteAOF); err != nil {
+		if err := background(ctx, node, "the rewrite of the append-only file", "aof_last_bgrewrite_status", busy,
+			node.BgRewriteAOF); err != nil {
 			return err
 		}
 	}
@@ -53,13 +54,14 @@ func rewrite(ctx context.Context, node redis.Cmdable) error {
 }
 
 // background begins something in the background of the server, and waits until it is done.
-func background(ctx context.Context, node redis.Cmdable, what, status string, busy func(map[string]string) bool, begin func(context.Context) *redis.StatusCmd) error {
+func background(ctx context.Context, node redis.Cmdable, what, status string, busy func(map[string]string) bool,
+	begin func(context.Context) *redis.StatusCmd) error {
 	begun := false
 	for {
-		p, err := persistence(ctx, node)
+		p, err := info(ctx, node, "persistence")
 		switch {
 		case err != nil:
-			return err
+			return explainDenied(err)
 		case busy(p): // also with one that somebody else has begun, and that is too old
 		case begun && p[status] != "ok":
 			return fmt.Errorf("%s failed: look at the log of Redis", what)
@@ -68,7 +70,7 @@ func background(ctx context.Context, node redis.Cmdable, what, status string, bu
 		default:
 			err := begin(ctx).Err()
 			if err != nil && !isBusy(err) {
-				return denied(err)
+				return explainDenied(err)
 			}
 			begun = err == nil
 		}
@@ -80,34 +82,9 @@ func background(ctx context.Context, node redis.Cmdable, what, status string, bu
 	}
 }
 
-func denied(err error) error {
-	if redis.HasErrorPrefix(err, "NOPERM") {
-		return fmt.Errorf("%w a command: %w", ErrDenied, err)
-	}
-	return err
-}
-
-// persistence is that section of INFO. It is empty if the server does not have it, as miniredis.
-func persistence(ctx context.Context, node redis.Cmdable) (map[string]string, error) {
-	text, err := node.Info(ctx, "persistence").Result()
-	var answer redis.Error
-	if errors.As(err, &answer) && strings.Contains(answer.Error(), "is not supported") {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("ask Redis for its persistence: %w", denied(err))
-	}
-	all := make(map[string]string)
-	for line := range strings.Lines(text) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			all[name] = value
-		}
-	}
-	return all, nil
-}
-
 // isBusy reports whether the server does something else in its background now.
 func isBusy(err error) bool {
 	var answer redis.Error
-	return errors.As(err, &answer) && (strings.Contains(answer.Error(), "in progress") || strings.Contains(answer.Error(), "can't be executed") || strings.Contains(answer.Error(), "Can't BGSAVE"))
+	return errors.As(err, &answer) && (strings.Contains(answer.Error(), "in progress") ||
+		strings.Contains(answer.Error(), "can't be executed") || strings.Contains(answer.Error(), "Can't BGSAVE"))
 }

@@ -3,6 +3,8 @@ package store
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	_ "embed" // the script
 	"errors"
 	"fmt"
 	"strconv"
@@ -12,6 +14,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/seed18712806/lapse/sink/internal/layout"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // Check refuses (with ErrServer) a server that is older than Redis 7.0 or that may evict
@@ -120,7 +125,8 @@ func checkServer(ctx context.Context, node redis.Cmdable) error {
 		return err
 	}
 	if policy := memory["maxmemory_policy"]; policy != "" && policy != "noeviction" {
-		return fmt.Errorf("%w: its maxmemory-policy is %s, so it may throw documents away: set it to noeviction", ErrServer, policy)
+		return fmt.Errorf("%w: its maxmemory-policy is %s, so it may throw documents away: set it to noeviction", ErrServer,
+			policy)
 	}
 	return nil
 }
@@ -199,4 +205,57 @@ func info(ctx context.Context, node redis.Cmdable, section string) (map[string]s
 		}
 	}
 	return m, nil
+}
+
+//go:embed permissions.lua
+var permissionsSource string
+
+var permissionsScript = redis.NewScript(permissionsSource)
+
+// needed are the commands that lapse runs, in scripts or by itself. A script that lacks one
+// fails half-way, and what it has changed by then stays. So lapse asks beforehand.
+var needed = []any{
+	"EVALSHA_RO", "EVAL_RO", "EXISTS", "HDEL", "HGET", "HGETALL", "HLEN", "HMGET", "HSCAN", "HSET", "INFO", "PING",
+	"RENAME", "SCAN", "TIME", "TYPE", "UNLINK",
+	"ZADD", "ZCARD", "ZCOUNT", "ZLEXCOUNT", "ZRANGE", "ZRANGEBYLEX", "ZREM", "ZREVRANGEBYLEX", "ZSCORE",
+}
+
+// checkPermissions refuses (with ErrDenied) a user who lacks a command.
+func (p *Shard) checkPermissions(ctx context.Context, node redis.Cmdable) error {
+	args := append([]any{p.keys.State()}, needed...)
+	if _, cluster := p.client.(*redis.ClusterClient); cluster {
+		args = append(args, "ASKING") // while a slot moves
+	}
+	denied, err := permissionsScript.Run(ctx, node.(redis.Scripter), nil, args...).StringSlice()
+	if err != nil {
+		return explainDenied(err)
+	}
+	if len(denied) > 0 {
+		return fmt.Errorf("%w %s on the keys of lapse: allow it in the ACL of Redis (deploy/redis/users.acl lists all that "+
+			"lapse needs)", ErrDenied, strings.ToLower(strings.Join(denied, ", ")))
+	}
+	return nil
+}
+
+// explainDenied makes an ErrDenied of the server's error for a command that the user may
+// not run.
+func explainDenied(err error) error {
+	if redis.HasErrorPrefix(err, "NOPERM") {
+		return fmt.Errorf("%w a command: allow it in the ACL of Redis (deploy/redis/users.acl lists all that lapse needs): "+
+			"%w", ErrDenied, err)
+	}
+	return err
+}
+
+//go:embed identity.lua
+var identitySource string
+
+var identityScript = redis.NewScript(identitySource)
+
+// Identity is what tells a Redis from all others: a random text, which lasts as long as the data
+// of that Redis. The first process that asks makes it, also after a wipe. On a cluster one master
+// has it, so it is not known while that one does not answer.
+func Identity(ctx context.Context, client redis.UniversalClient, prefix wire.Prefix) (string, error) {
+	id, err := identityScript.Run(ctx, client, []string{fmt.Sprintf("%s:identity", prefix)}, rand.Text()).Text()
+	return id, layout.Foreign(err)
 }

@@ -97,7 +97,8 @@ func TestG9_OutOfMemory(t *testing.T) {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}
-	if err := p.Commit(ctx, r.Next(0), []store.ConfigChange{{Collection: "more", Config: &store.Config{}}}, nil); !errors.Is(err, store.ErrFull) {
+	if err := p.Commit(ctx, r.Next(0), []store.ConfigChange{{Collection: "more", Config: &store.Config{}}},
+		nil); !errors.Is(err, store.ErrFull) {
 		t.Errorf("a configuration: error %v", err)
 	}
 	if diff := cmp.Diff(before, r.Dump()); diff != "" {
@@ -171,12 +172,14 @@ func TestMemory(t *testing.T) {
 	for from := 0; from < n; from += 2000 {
 		var changes []store.Change
 		for i, id := range ids[from : from+2000] {
-			changes = append(changes, store.Change{ID: id, New: &store.Header{Ts: 1_790_000_000_123 + int64(from+i), Etag: uint64(from + i + 1)}, Body: body})
+			changes = append(changes, store.Change{ID: id, New: &store.Header{Ts: 1_790_000_000_123 + int64(from+i),
+				Etag: uint64(from + i + 1)}, Body: body})
 		}
 		r.Write("orders", changes...)
 	}
 	ours := float64(usedMemory(t, client)-before) / n
-	t.Logf("%.1f bytes per document, of which %d are its body; SET with PX takes %.1f: %.3f times that", ours, len(body), plain, ours/plain)
+	t.Logf("%.1f bytes per document, of which %d are its body; SET with PX takes %.1f: %.3f times that", ours, len(body),
+		plain, ours/plain)
 	for _, kind := range []string{"docs:orders", "inherit:orders"} {
 		sum := int64(0)
 		for p := range r.N {

@@ -22,12 +22,14 @@ func TestTakeAndLoad(t *testing.T) {
 		if diff := cmp.Diff(store.State{}, none); err != nil || diff != "" {
 			t.Fatalf("load what is not there: %v\n%s", err, diff)
 		}
-		none.Log, none.Offset, none.Watermark, none.Stamp = "log", 41, 1_790_000_000_123, store.Stamp{Seq: 40, At: 1_790_000_000_122_999_999}
+		none.Log, none.Offset, none.Watermark, none.Stamp = "log", 41, 1_790_000_000_123,
+			store.Stamp{Seq: 40, At: 1_790_000_000_122_999_999}
 		if err := p.Take(ctx, none, "a-0", 99); err != nil {
 			t.Fatal(err)
 		}
 		wantErr(t, p.Take(ctx, none, "b-0", 99), store.ErrFenced, "take what another has taken")
-		want := store.State{Version: "a-0", Log: "log", Offset: 41, Watermark: 1_790_000_000_123, Stamp: none.Stamp, Rebuild: 99, Configs: map[string]store.Config{}}
+		want := store.State{Version: "a-0", Log: "log", Offset: 41, Watermark: 1_790_000_000_123, Stamp: none.Stamp,
+			Rebuild: 99, Configs: map[string]store.Config{}}
 		got, err := p.Load(ctx)
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Fatalf("load: %v\n%s", err, diff)
@@ -43,14 +45,17 @@ func TestTakeAndLoad(t *testing.T) {
 		}
 		config := store.Config{History: ttlrules.History{}.With(5, 7, 60).With(9, 8, ttlrules.NoDefault), Lazy: true}
 		header := store.Header{Ts: 1, Etag: 2}
-		err = p.Commit(ctx, store.Progress{Version: "b-0", Next: "b-1", Offset: 50, Watermark: 1_790_000_000_124, Stamp: store.Stamp{Seq: 50, At: 7}},
-			[]store.ConfigChange{{Collection: "orders", Config: &config}, {Collection: "gone"}, {Collection: "plain", Config: &store.Config{NoIndex: true}}},
+		err = p.Commit(ctx, store.Progress{Version: "b-0", Next: "b-1", Offset: 50, Watermark: 1_790_000_000_124,
+			Stamp: store.Stamp{Seq: 50, At: 7}},
+			[]store.ConfigChange{{Collection: "orders", Config: &config}, {Collection: "gone"},
+				{Collection: "plain", Config: &store.Config{NoIndex: true}}},
 			[]store.CollectionChanges{{Collection: "b", Changes: []store.Change{{ID: "1", New: &header, Body: []byte("{}")}}},
 				{Collection: "a", Changes: []store.Change{{ID: "1", New: &header, Body: []byte("{}")}}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		want = store.State{Version: "b-1", Log: "log", Offset: 50, Watermark: 1_790_000_000_124, Stamp: store.Stamp{Seq: 50, At: 7},
+		want = store.State{Version: "b-1", Log: "log", Offset: 50, Watermark: 1_790_000_000_124, Stamp: store.Stamp{Seq: 50,
+			At: 7},
 			Configs: map[string]store.Config{"orders": config, "plain": {NoIndex: true}}, Collections: []string{"a", "b"}}
 		got, err = p.Load(ctx)
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
@@ -189,7 +194,8 @@ func TestForeign(t *testing.T) {
 	header := store.Header{Ts: far, Etag: 9}
 	commit := call{"commit", func(r *rig) error {
 		return r.Shards[0].Commit(ctx, r.Next(0), []store.ConfigChange{{Collection: "orders", Config: &store.Config{}}},
-			[]store.CollectionChanges{{Collection: "orders", Changes: []store.Change{{ID: "b", New: &header, Body: []byte("{}")}}}})
+			[]store.CollectionChanges{{Collection: "orders",
+				Changes: []store.Change{{ID: "b", New: &header, Body: []byte("{}")}}}})
 	}}
 	load := call{"load", func(r *rig) error { _, err := r.Shards[0].Load(ctx); return err }}
 	take := call{"take", func(r *rig) error {
@@ -199,11 +205,13 @@ func TestForeign(t *testing.T) {
 		return r.Shards[0].Verify(ctx, r.At[0].Version, []string{"orders"})
 	}}
 	read := call{"read", func(r *rig) error {
-		_, err := r.Shards[0].ReadDocuments(ctx, r.At[0].Version, []store.Want{{Collection: "orders", Headers: []string{"a"}}})
+		_, err := r.Shards[0].ReadDocuments(ctx, r.At[0].Version,
+			[]store.Want{{Collection: "orders", Headers: []string{"a"}}})
 		return err
 	}}
 	due := call{"due", func(r *rig) error {
-		_, err := r.Shards[0].Due(ctx, r.At[0].Version, []store.Cut{{Collection: "orders", Cuts: ttlrules.Cuts{Inherit: far, Own: far}}}, 10, 1<<20, true)
+		_, err := r.Shards[0].Due(ctx, r.At[0].Version,
+			[]store.Cut{{Collection: "orders", Cuts: ttlrules.Cuts{Inherit: far, Own: far}}}, 10, 1<<20, true)
 		return err
 	}}
 	tests := []struct {
@@ -297,10 +305,11 @@ func TestDamaged(t *testing.T) {
 			tt.do(r)
 			before := r.Dump()
 			p := r.Shards[0]
-			err := p.Commit(ctx, r.Next(0), []store.ConfigChange{{Collection: "other", Config: &store.Config{}}}, []store.CollectionChanges{
-				{Collection: "fine", Changes: []store.Change{r.Change("fine", "c", &header, []byte("{}"))}},
-				{Collection: "orders", Changes: []store.Change{r.Change("orders", "a", &header, nil)}},
-			})
+			err := p.Commit(ctx, r.Next(0), []store.ConfigChange{{Collection: "other", Config: &store.Config{}}},
+				[]store.CollectionChanges{
+					{Collection: "fine", Changes: []store.Change{r.Change("fine", "c", &header, []byte("{}"))}},
+					{Collection: "orders", Changes: []store.Change{r.Change("orders", "a", &header, nil)}},
+				})
 			wantErr(t, err, store.ErrDamaged, tt.name+": commit")
 			if diff := cmp.Diff(before, r.Dump()); diff != "" {
 				t.Errorf("%s: something of the commit was applied:\n%s", tt.name, diff)

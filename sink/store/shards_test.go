@@ -22,7 +22,8 @@ func TestG1_ConfiguredIsTheLeastOfAllShards(t *testing.T) {
 			if err := p.Take(ctx, store.State{Log: "log"}, "a", 0); err != nil {
 				t.Fatal(err)
 			}
-			if err := p.Commit(ctx, store.Progress{Version: "a", Next: "b", Offset: 1, Configured: applied}, nil, nil); err != nil {
+			if err := p.Commit(ctx, store.Progress{Version: "a", Next: "b", Offset: 1, Configured: applied}, nil,
+				nil); err != nil {
 				t.Fatal(err)
 			}
 			if got, err := p.Load(ctx); err != nil || got.Configured != applied {
@@ -33,7 +34,8 @@ func TestG1_ConfiguredIsTheLeastOfAllShards(t *testing.T) {
 			t.Errorf("all shards have applied %d, %v, want 5", n, err)
 		}
 		// The keys of shard 0 of 3 are those of shard 0 of 4.
-		if got, err := store.New(s.Client, "lapse", 0, 3).Load(ctx); err == nil || !strings.Contains(err.Error(), "4 shards") {
+		if got, err := store.New(s.Client, "lapse", 0, 3).Load(ctx); err == nil ||
+			!strings.Contains(err.Error(), "4 shards") {
 			t.Errorf("shard 0 of 3 loads the state of one of 4: %+v, %v", got, err)
 		}
 	})

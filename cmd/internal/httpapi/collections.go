@@ -24,11 +24,15 @@ func collectionLocation(collection string) string { return "/v1/collections/" + 
 
 // listCollections lists the collections for which the token is.
 func listCollections(a *API, w http.ResponseWriter, r *request) error {
-	limit, continuation, err := r.page()
+	query, err := r.query("limit", "continuation")
 	if err != nil {
 		return err
 	}
-	page, err := a.opts.Reader.Collections(r.Context(), sink.CollectionsOptions{Limit: limit, Continuation: continuation, Among: r.grant.Collections})
+	opts := sink.CollectionsOptions{Among: r.grant.Collections}
+	if opts.Limit, opts.Continuation, err = wire.ParsePage(wire.TextFields(query)); err != nil {
+		return access.OfRead(err)
+	}
+	page, err := a.opts.Reader.Collections(r.Context(), opts)
 	if err != nil {
 		return access.OfRead(err)
 	}
@@ -217,37 +221,18 @@ func countDocuments(a *API, w http.ResponseWriter, r *request) error {
 }
 
 func forecastDocuments(a *API, w http.ResponseWriter, r *request) error {
-	query, err := r.query("within", "buckets", "defaultTtl", "maxLife", "minTtl", "maxTtl")
+	query, err := r.query(wire.ForecastFields...)
 	if err != nil {
 		return err
 	}
-	var opts sink.ForecastOptions
-	if opts.Buckets, err = number(query, "buckets", wire.MaxBuckets); err != nil {
-		return err
-	}
-	if opts.Within, err = within(query); err != nil {
-		return err
-	}
-	for name, limit := range map[string]*int32{"minTtl": &opts.Least, "maxTtl": &opts.Most} {
-		n, err := number(query, name, ttlrules.MaxSeconds)
-		if err != nil {
-			return err
+	for _, name := range []string{"minTtl", "maxTtl"} { // in a body, 0 is none
+		if n, err := strconv.Atoi(query.Get(name)); err == nil && n == 0 {
+			return access.BadRequest("%s 0 is not valid: use a whole number from 1 to %d", name, ttlrules.MaxSeconds)
 		}
-		*limit = int32(n)
 	}
-	if query.Has("maxLife") {
-		life, err := strconv.ParseInt(query.Get("maxLife"), 10, 32)
-		if err != nil || life < 0 {
-			return access.BadRequest("maxLife %q is not valid: use a whole number of seconds from 1 to %d, or 0 for none", query.Get("maxLife"), ttlrules.MaxSeconds)
-		}
-		opts.MaxLife = new(int32(life))
-	}
-	if query.Has("defaultTtl") {
-		d, err := ttlrules.ParseDefault([]byte(query.Get("defaultTtl")))
-		if err != nil {
-			return access.BadRequest("%s", err)
-		}
-		opts.Default = &d
+	opts, err := wire.ParseForecast(wire.TextFields(query))
+	if err != nil {
+		return access.OfRead(err)
 	}
 	forecast, err := a.opts.Reader.Forecast(r.Context(), r.collection, opts)
 	if err != nil {

@@ -144,64 +144,15 @@ func listDocuments(a *API, w http.ResponseWriter, r *request) error {
 
 // list reads the parameters of a list of documents.
 func (r *request) list() (opts sink.ListOptions, err error) {
-	query, err := r.query("limit", "continuation", "order", "until", "within", "prefix")
+	query, err := r.query(wire.ListFields...)
 	if err != nil {
 		return opts, err
 	}
-	opts = sink.ListOptions{MaxBytes: pageBytes, Continuation: query.Get("continuation"), Order: wire.Order(query.Get("order")), Prefix: query.Get("prefix")}
-	if opts.Until, opts.Within, err = span(query); err != nil {
-		return opts, err
+	if opts, err = wire.ParseList(wire.TextFields(query)); err != nil {
+		return opts, access.OfRead(err)
 	}
-	opts.Limit, err = number(query, "limit", wire.MaxListLimit)
-	return opts, err
-}
-
-// span reads the parameters until and within, which limit what is read by its deadline.
-func span(query url.Values) (until *wire.Time, d time.Duration, err error) {
-	if text := query.Get("until"); text != "" {
-		until = new(wire.Time)
-		if err := until.UnmarshalText([]byte(text)); err != nil {
-			return nil, 0, access.BadRequest("until %s is not valid: use an instant in RFC 3339 such as 2026-01-31T12:00:00Z", wire.Quote(text))
-		}
-	}
-	d, err = within(query)
-	return until, d, err
-}
-
-// within reads that parameter; 0 if it is absent.
-func within(query url.Values) (time.Duration, error) {
-	text := query.Get("within")
-	if text == "" {
-		return 0, nil
-	}
-	d, err := wire.ParseDuration(text)
-	if err != nil || d <= 0 {
-		return 0, access.BadRequest("within %s is not valid: use a duration over 0 such as 90s, 12h or 7d", wire.Quote(text))
-	}
-	return d, nil
-}
-
-// page reads the parameters of a page.
-func (r *request) page() (limit int, continuation string, err error) {
-	query, err := r.query("limit", "continuation")
-	if err != nil {
-		return 0, "", err
-	}
-	limit, err = number(query, "limit", wire.MaxListLimit)
-	return limit, query.Get("continuation"), err
-}
-
-// number reads a parameter that is a number from 1 on; 0 if it is absent.
-func number(query url.Values, name string, most int) (int, error) {
-	text := query.Get(name)
-	if text == "" {
-		return 0, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > most {
-		return 0, access.BadRequest("%s %s is not valid: use a whole number from 1 to %d", name, wire.Quote(text), most)
-	}
-	return n, nil
+	opts.MaxBytes = pageBytes
+	return opts, nil
 }
 
 // putDocument creates or replaces a document: which of them is allowed, the conditions say.

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/url"
 
@@ -33,26 +34,29 @@ func (a *API) selectDocuments(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	opts := sink.QueryOptions{Continuation: values.Get("continuation")}
-	where, err := entries.Merge(values["where"])
-	if err == nil {
-		opts.Where, err = entries.ParseWhere(where)
-	}
+	f := wire.TextFields(values)
+	delete(f, "where")
+	conditions, err := entries.Merge(values["where"])
 	if err != nil {
 		return access.BadRequest("%s", err)
+	}
+	if len(conditions) > 0 {
+		where := make(map[string]json.RawMessage, len(conditions))
+		for pointer, condition := range conditions {
+			where[pointer] = condition
+		}
+		if f["where"], err = json.Marshal(where); err != nil {
+			return err
+		}
 	}
 	order, err := entries.OrderOf(values.Get("order"))
-	if err == nil {
-		opts.Order, err = entries.ParseOrder(order)
-	}
 	if err != nil {
 		return access.BadRequest("%s", err)
 	}
-	if opts.Until, opts.Within, err = span(values); err != nil {
-		return err
-	}
-	if opts.Limit, err = number(values, "limit", wire.MaxListLimit); err != nil {
-		return err
+	f.SetText("order", order)
+	opts, err := service.QueryOf(f)
+	if err != nil {
+		return access.OfRead(err)
 	}
 	return a.answerQuery(w, r, opts)
 }

@@ -129,7 +129,7 @@ func (s *Server) Between(_ context.Context, version, collection string, slices [
 	found := make([]store.Found, len(slices))
 	for i, slice := range slices {
 		index, f := inherit, &found[i]
-		f.Documents = []store.Stored{}
+		f.IDs, f.Documents = []string{}, []store.Stored{}
 		if slice.Index == ttlrules.ByOwn {
 			index = own
 		}

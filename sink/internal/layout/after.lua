@@ -12,15 +12,15 @@ local function before(a, b)
 	return #a < #b
 end
 
--- Returns how many members of an index are at or under its cut, or are not after a place: a score
--- ('' for the beginning) and the id of a member, which need not exist. However many members share
--- the score, this takes a number of steps that grows with the logarithm of the size.
-local function rank_after(key, cut, score, id)
-	if score == '' or tonumber(score) < tonumber(cut) then
-		return redis.call('ZCOUNT', key, '-inf', cut)
+-- Returns how many members of an index are not after a place: a score ('' for the beginning) and the id of
+-- a member, which need not exist ('' for all with the score). However many members share the score, this
+-- takes a number of steps that grows with the logarithm of the size.
+local function rank_after(key, score, id)
+	if score == '' then
+		return 0
 	end
-	local low, high = redis.call('ZCOUNT', key, '-inf', '(' .. score), redis.call('ZCOUNT', key, '-inf', score)
-	local under = redis.call('ZCOUNT', key, '-inf', cut)
+	local low = redis.call('ZCOUNT', key, '-inf', '(' .. score)
+	local high = id == '' and low or redis.call('ZCOUNT', key, '-inf', score)
 	while low < high do
 		local middle = math.floor((low + high) / 2)
 		if before(id, redis.call('ZRANGE', key, middle, middle)[1]) then
@@ -29,6 +29,5 @@ local function rank_after(key, cut, score, id)
 			low = middle + 1
 		end
 	end
-	return math.max(low, under)
+	return low
 end
-

@@ -20,8 +20,8 @@ type Config struct {
 	// MinTTL and MaxTTL are the limits of the TTL that counts for what is written, in seconds; 0 if
 	// there is none.
 	MinTTL, MaxTTL int32
-	// MaxLife is how long a document lives at most from its creation on, in seconds; 0 if there is no limit. Default is the
-	// configured default then, while History has the one that counts (ttlrules.Default.Within).
+	// MaxLife is how long a document lives at most from its creation on, in seconds; 0 if there is no limit. Default is
+	// the configured default then, while History has the one that counts (ttlrules.Default.Within).
 	MaxLife     int32
 	Default     ttlrules.Default
 	Warnings    []Warning  // what the property warnBefore asks for, in its order
@@ -138,7 +138,8 @@ func (c Config) Live(h Header, was *Header, at int64) Header {
 // Wire returns the configuration as clients see it.
 func (c Config) Wire() wire.Config {
 	w := wire.Config{IndexingMode: wire.Consistent, Etag: wire.Etag(c.Etag),
-		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, MaxLife: c.MaxLife, SlideOnRead: c.SlideOnRead, Changes: c.Changes, Paused: c.Paused()}
+		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, MaxLife: c.MaxLife, SlideOnRead: c.SlideOnRead, Changes: c.Changes,
+		Paused: c.Paused()}
 	if c.NoEventBody() {
 		w.EventBody = new(bool)
 	}
@@ -184,7 +185,8 @@ type storedConfig struct {
 // Encode writes a configuration as DecodeConfig reads it.
 func (c Config) Encode() string {
 	s := storedConfig{NoIndex: c.NoIndex, Lazy: c.Lazy, Etag: c.Etag, Bands: c.Bands, Epochs: [][3]int64{},
-		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, MaxLife: c.MaxLife, Default: int32(c.Default), Slide: c.SlideOnRead, Changes: c.Changes, Open: c.Open}
+		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, MaxLife: c.MaxLife, Default: int32(c.Default), Slide: c.SlideOnRead,
+		Changes: c.Changes, Open: c.Open}
 	for _, b := range c.Bodies {
 		s.Bodies = append(s.Bodies, [2]int64{b.Since, int64(b.Seq)})
 	}
@@ -215,9 +217,11 @@ func DecodeConfig(raw string) (Config, error) {
 		return Config{}, fmt.Errorf("a stored configuration is not one of lapse: %w", err)
 	}
 	c := Config{NoIndex: s.NoIndex, Lazy: s.Lazy, Etag: s.Etag, Bands: s.Bands,
-		MinTTL: s.MinTTL, MaxTTL: s.MaxTTL, MaxLife: s.MaxLife, Default: ttlrules.Default(s.Default), SlideOnRead: s.Slide, Changes: s.Changes, Open: s.Open}
+		MinTTL: s.MinTTL, MaxTTL: s.MaxTTL, MaxLife: s.MaxLife, Default: ttlrules.Default(s.Default), SlideOnRead: s.Slide,
+		Changes: s.Changes, Open: s.Open}
 	if c.MaxLife < 0 || c.MaxLife != 0 && c.Default == ttlrules.Off || c.Default < ttlrules.NoDefault {
-		return Config{}, fmt.Errorf("a stored configuration is not one of lapse: maxLife %d with default %d", s.MaxLife, s.Default)
+		return Config{}, fmt.Errorf("a stored configuration is not one of lapse: maxLife %d with default %d", s.MaxLife,
+			s.Default)
 	}
 	for _, b := range s.Bodies {
 		c.Bodies = append(c.Bodies, BodyChange{Since: b[0], Seq: uint64(b[1])})
@@ -241,7 +245,8 @@ func DecodeConfig(raw string) (Config, error) {
 	}
 	for _, since := range s.Bands {
 		if len(c.History.From(since)) == 0 || len(s.Bands) > ttlrules.MaxBands {
-			return Config{}, fmt.Errorf("a stored configuration is not one of lapse: %d bands, one from %d on", len(s.Bands), since)
+			return Config{}, fmt.Errorf("a stored configuration is not one of lapse: %d bands, one from %d on", len(s.Bands),
+				since)
 		}
 	}
 	var ok bool

@@ -10,16 +10,19 @@
 //	                                     last commit
 //	<prefix>:{tag}:config                hash: collection → history of its default TTL, indexing mode ([Config])
 //	<prefix>:{tag}:docs:<collection>     hash: id → header ([Header]) and body
-//	<prefix>:{tag}:inherit:<collection>  sorted set: ids that inherit the default, by the beginning of their clock (_ts, unless a write kept it);
+//	<prefix>:{tag}:inherit:<collection>  sorted set: ids that inherit the default, by the beginning of their clock
+//	                                     (_ts, unless a write kept it);
 //	                                     in bands: each begins [ttlrules.BandWidth] above the one before
-//	<prefix>:{tag}:own:<collection>      sorted set: ids with a TTL or an instant of their own, by the later of the deadline and _ts; those
+//	<prefix>:{tag}:own:<collection>      sorted set: ids with a TTL or an instant of their own, by the later of the
+//	                                     deadline and _ts; those
 //	                                     that never expire by [NeverScore]
-//	<prefix>:{tag}:by<slot>:<collection> sorted set: the entries of one of the property indexes ([PropertyIndex]), which package
+//	<prefix>:{tag}:by<slot>:<collection> sorted set: the entries of one of the property indexes
+//	                                     ([PropertyIndex]), which package
 //	                                     entries writes: a value and an id, all of score 0
 //
-// Each document is in exactly one of the two sorted sets, whatever the configuration is. They do not depend on the configuration. Which documents are due is a cut
-// through each of them, which package ttlrules computes. So a change of the default TTL
-// rewrites nothing.
+// Each document is in exactly one of the two sorted sets, whatever the configuration is. They do not depend on the
+// configuration. Which documents are due is a cut through each of them, which package ttlrules computes. So a change of
+// the default TTL rewrites nothing.
 //
 // The entries of a property index follow from the bodies of the documents: for each stored document, and each value
 // that it has at the pointer, there is one entry, and there is no other. The commit that changes a document changes its

@@ -12,9 +12,11 @@ import (
 func FuzzParseDocument(f *testing.F) {
 	f.Add("")
 	f.Add(string(Header{Ts: 1_790_000_000_123, Etag: 1 << 47, TTL: ttlrules.Never, Trace: "trace"}.Append(nil)) + "{}")
-	f.Add(string(Header{Ts: 1_790_000_000_123, Etag: 7, Kept: 1_790_000_000_000, Absolute: 1_800_000_000_000, Trace: "trace"}.Append(nil)) + "{}")
+	f.Add(string(Header{Ts: 1_790_000_000_123, Etag: 7, Kept: 1_790_000_000_000, Absolute: 1_800_000_000_000,
+		Trace: "trace"}.Append(nil)) + "{}")
 	f.Add(string(Header{Ts: 1_790_000_000_123, Etag: 7, TTL: ttlrules.Never, Absolute: 1}.Append(nil)) + "{}")
-	f.Add(string(Header{Ts: 1_790_000_000_123, Etag: 7, Absolute: 1_800_000_000_000, Target: "mail.send", Trace: "trace"}.Append(nil)) + "{}")
+	f.Add(string(Header{Ts: 1_790_000_000_123, Etag: 7, Absolute: 1_800_000_000_000, Target: "mail.send",
+		Trace: "trace"}.Append(nil)) + "{}")
 	f.Fuzz(func(t *testing.T, value string) {
 		h, body, err := ParseDocument(value)
 		if err != nil {

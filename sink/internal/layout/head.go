@@ -1,7 +1,7 @@
 package layout
 
 import (
-	_ "embed" // the scripts
+	_ "embed" // the text
 
 	"github.com/redis/go-redis/v9"
 )
@@ -91,3 +91,9 @@ func (r Reply) Head(i int) Head {
 func (r Reply) Time() (seconds, microseconds int64) {
 	return r.Int(timeSeconds), r.Int(timeMicroseconds)
 }
+
+// After is the text of Lua functions for scripts that go through an index in order from a place on.
+// It stands in front of such a script.
+//
+//go:embed after.lua
+var After string

@@ -7,7 +7,8 @@
 local function head(state, config, collection, docs)
 	return {
 		redis.call('TIME'),
-		redis.call('HMGET', state, 'version', 'format', 'shards', 'log', 'offset', 'watermark', 'rebuild', 'configs', 'size:' .. (collection or '')),
+		redis.call('HMGET', state, 'version', 'format', 'shards', 'log', 'offset', 'watermark', 'rebuild', 'configs',
+			'size:' .. (collection or '')),
 		collection and redis.call('HGET', config, collection) or false,
 		docs and redis.call('HLEN', docs) or 0,
 		redis.call('HLEN', config),

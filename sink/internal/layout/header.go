@@ -225,8 +225,10 @@ func parseHeader(v string) (h Header, targeted bool, err error) {
 				return Header{}, false, err
 			}
 		}
-		if !h.long() && !targeted || limited && h.NotAfter == 0 || h.Kept == h.Ts && h.Kept != 0 || h.Band != 0 && h.Kept == 0 {
-			return Header{}, false, fmt.Errorf("%w: its clock of %d began at %d, and ends at %d", ErrHeader, h.Ts, h.Kept, h.Absolute|h.NotAfter)
+		if !h.long() && !targeted || limited && h.NotAfter == 0 || h.Kept == h.Ts && h.Kept != 0 || h.Band != 0 &&
+			h.Kept == 0 {
+			return Header{}, false, fmt.Errorf("%w: its clock of %d began at %d, and ends at %d", ErrHeader, h.Ts, h.Kept,
+				h.Absolute|h.NotAfter)
 		}
 	}
 	if h.TTL < ttlrules.Never {

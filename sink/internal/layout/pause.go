@@ -107,8 +107,8 @@ func (c Config) ReapCuts(band int, until int64) ttlrules.Cuts {
 	return cuts
 }
 
-// FirstReaped is the first instant at which a document with a score is due; ok is false if it never is, or not before the
-// end of a pause.
+// FirstReaped is the first instant at which a document with a score is due; ok is false if it never is, or not before
+// the end of a pause.
 func (c Config) FirstReaped(band int, score int64, inherit bool) (at int64, ok bool) {
 	h, last := c.Reaped(band)
 	if at, ok = h.FirstDue(score, inherit); !ok || at > last {

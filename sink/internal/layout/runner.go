@@ -23,7 +23,8 @@ const (
 
 // errSilent: a master does not answer. Callers that waited for it would take the places of those
 // that ask another master.
-var errSilent = fmt.Errorf("%w: the master of Redis that has the documents does not answer, and other requests wait for it", ErrUnavailable)
+var errSilent = fmt.Errorf("%w: the master of Redis that has the documents does not answer, and other requests wait "+
+	"for it", ErrUnavailable)
 
 // Runner runs scripts on one shard, and lets scripts share a round trip under load. A script runs at once
 // while fewer round trips than the limit are under way. Otherwise it waits, and goes out in one

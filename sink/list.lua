@@ -10,7 +10,8 @@
 --       6 and this id, 7 what the ids begin with,
 --       8 stop after returning this many documents, 9 stop before returning more than this many
 --         bytes of bodies and ids, but (10) if 1 return one document in any case,
---       11 stop after this many bytes of values, 12 stop after examining this many members
+--       11 stop after this many bytes of values, 12 stop after examining this many members,
+--       13 whether to return headers alone (1)
 -- Returns  {head, size of inherit, size of own, index, score, id, left, examined, {id, value, ...}}:
 --          the place is that of the last member that was examined; left is 1 if members come after
 --          it, 2 if the page is full, else 0. A value is false if the index has a member that is
@@ -19,7 +20,7 @@ local state, config, docs = KEYS[1], KEYS[2], KEYS[3]
 local collection, cuts, prefix = ARGV[1], {ARGV[2], ARGV[3]}, ARGV[7]
 local index, score, id = tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local want, room, one = tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10] == '1'
-local load, most = tonumber(ARGV[11]), tonumber(ARGV[12])
+local load, most, headers = tonumber(ARGV[11]), tonumber(ARGV[12]), ARGV[13] == '1'
 local at_once = 100
 local reply_head = head(state, config, collection, docs)
 local inherit_size, own_size = redis.call('ZCARD', KEYS[4]), redis.call('ZCARD', KEYS[5])
@@ -30,7 +31,7 @@ local function reply(left)
 end
 while true do
 	local key = KEYS[3 + index]
-	local rank = rank_after(key, cuts[index], score, id)
+	local rank = math.max(rank_after(key, score, id), redis.call('ZCOUNT', key, '-inf', cuts[index]))
 	repeat
 		local take = prefix ~= '' and at_once or math.max(1, math.min(want, at_once))
 		local members = redis.call('ZRANGE', key, rank, rank + take - 1, 'WITHSCORES')
@@ -49,6 +50,9 @@ while true do
 						return reply(2)
 					end
 					one, room, load, want = false, room - size, load - #value, want - 1
+					if headers then
+						value = string.sub(value, 1, string.byte(value, 1))
+					end
 				end
 				found[n + 1], found[n + 2] = next_id, value
 				n = n + 2
