@@ -1,9 +1,11 @@
 package httpapi
 
 import (
+	"bytes"
 	"cmp"
 	"context"
-	_ "embed" // the description
+	_ "embed" // the descriptions
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -25,8 +27,33 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
+// description is that of the API: OpenAPI 3.1.
+//
 //go:embed openapi.json
 var description []byte
+
+// messages is the description of the messages over NATS: AsyncAPI 3.0, with {prefix} in place of the prefix.
+//
+//go:embed asyncapi.json
+var messages []byte
+
+// describeMessages describes the messages for a prefix. A body that HTTP has too has its schema in openapi.json
+// alone: the schema of that name takes the place of the reference.
+func describeMessages(prefix wire.Prefix) ([]byte, error) {
+	var api struct{ Components struct{ Schemas map[string]any } }
+	var doc map[string]any
+	text := bytes.ReplaceAll(messages, []byte("{prefix}"), []byte(prefix))
+	if err := errors.Join(json.Unmarshal(description, &api), json.Unmarshal(text, &doc)); err != nil {
+		return nil, err
+	}
+	schemas := doc["components"].(map[string]any)["schemas"].(map[string]any)
+	for name, schema := range schemas {
+		if schema.(map[string]any)["$ref"] == "/openapi.json#/components/schemas/"+name {
+			schemas[name] = api.Components.Schemas[name]
+		}
+	}
+	return json.Marshal(doc)
+}
 
 // readWithin limits one read.
 const readWithin = 2 * time.Second

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,6 +23,7 @@ import (
 // asyncAPI is the description of the messages, as lapse has it.
 type asyncAPI struct {
 	AsyncAPI string `json:"asyncapi"`
+	Info     struct{ Title, Version string }
 	Channels map[string]struct {
 		Address  *string
 		Messages map[string]struct {
@@ -40,6 +42,7 @@ type asyncAPI struct {
 		}
 	}
 	Components struct {
+		Schemas  map[string]json.RawMessage
 		Messages map[string]struct {
 			ContentType string
 			Headers     json.RawMessage
@@ -258,6 +261,24 @@ func TestAsyncAPI(t *testing.T) {
 	d := readAsyncAPI(t, r)
 	if at := d.Channels["expired"].Address; d.AsyncAPI != "3.0.0" || len(d.Channels) < 15 || at == nil || *at != "acme.expired.{collection}.{id}" {
 		t.Errorf("%s, %+v", d.AsyncAPI, d.Channels)
+	}
+	text, err := os.ReadFile("openapi.json")
+	var api asyncAPI
+	if err == nil {
+		err = json.Unmarshal(text, &api)
+	}
+	if err != nil || d.Info != api.Info {
+		t.Errorf("%v, and openapi.json has %v: %v", d.Info, api.Info, err)
+	}
+	for name, s := range d.Components.Schemas {
+		if bytes.Contains(s, []byte("openapi.json")) {
+			t.Errorf("schema %s is not in openapi.json", name)
+		}
+	}
+	for _, op := range wire.Ops {
+		if _, ok := d.Operations[string(op)]; !ok {
+			t.Errorf("no operation is %s", op)
+		}
 	}
 	used := map[string]bool{}
 	for name, o := range d.Operations {

@@ -17,7 +17,6 @@
 //	streams.go      live events, warnings and rejections (package live)
 //	write.go        publishes, and turns an outcome into an answer
 //	representation.go  Prefer, and the document in place of the outcome
-//	asyncapi.go     describes the messages over NATS
 //	idempotency.go  Idempotency-Key
 //	condition.go    If-Match and If-None-Match
 //
