@@ -3,8 +3,10 @@ package console
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"net/http"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -80,4 +82,13 @@ func (d systemData) Owns(process string) (shards []int) {
 	}
 	slices.SortFunc(shards, cmp.Compare[int])
 	return shards
+}
+
+// processName is the name of this process, as lapse status shows it.
+func processName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s/%d", host, os.Getpid())
 }

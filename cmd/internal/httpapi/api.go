@@ -18,9 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/seed18712806/lapse/cmd/internal/access"
-
 	"github.com/seed18712806/lapse/cmd/internal/live"
-
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/service"
@@ -40,7 +38,9 @@ var messages []byte
 // describeMessages describes the messages for a prefix. A body that HTTP has too has its schema in openapi.json
 // alone: the schema of that name takes the place of the reference.
 func describeMessages(prefix wire.Prefix) ([]byte, error) {
-	var api struct{ Components struct{ Schemas map[string]any } }
+	var api struct {
+		Components struct{ Schemas map[string]any }
+	}
 	var doc map[string]any
 	text := bytes.ReplaceAll(messages, []byte("{prefix}"), []byte(prefix))
 	if err := errors.Join(json.Unmarshal(description, &api), json.Unmarshal(text, &doc)); err != nil {
@@ -363,3 +363,55 @@ func (r *recorder) Write(b []byte) (int, error) {
 
 // Unwrap is for [http.ResponseController].
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// kind is what a route does, for the limits and the tokens.
+type kind int
+
+const (
+	reads kind = iota
+	writes
+	imports // many writes in one request
+	follows // a stream of events
+)
+
+// route is one operation of the API.
+type route struct {
+	method, path string
+	kind         kind
+	handle       func(*API, http.ResponseWriter, *request) error
+}
+
+// hasEtag reports whether the answers have an ETag: those with one document, or one configuration.
+func (r route) hasEtag() bool { return r.path == documentPath || r.path == collectionPath }
+
+const (
+	collectionPath = "/v1/collections/{collection}"
+	queryPath      = collectionPath + "/query"
+	documentsPath  = collectionPath + "/documents"
+	documentPath   = documentsPath + "/{id}"
+)
+
+// routes lists every route; openapi.json describes each of them.
+var routes = []route{
+	{"GET", "/v1/collections", reads, listCollections},
+	{"GET", collectionPath, reads, getConfig},
+	{"PUT", collectionPath, writes, putConfig},
+	{"PATCH", collectionPath, writes, patchConfig},
+	{"DELETE", collectionPath, writes, dropCollection},
+	{"GET", collectionPath + "/count", reads, countDocuments},
+	{"GET", collectionPath + "/forecast", reads, forecastDocuments},
+	{"POST", queryPath, reads, queryDocuments},
+	{"GET", documentsPath, reads, listDocuments},
+	{"POST", documentsPath, imports, importDocuments},
+	{"GET", documentPath, reads, getDocument},
+	{"PUT", documentPath, writes, putDocument},
+	{"PATCH", documentPath, writes, patchDocument},
+	{"DELETE", documentPath, writes, deleteDocument},
+	{"POST", documentPath + "/touch", writes, touchDocument},
+	{"GET", "/v1/events", follows, followEvents},
+	{"GET", "/v1/changes", follows, followChanges},
+	{"GET", "/v1/rejections", follows, followRejections},
+}
+
+// otherRoute is what the metrics call a path that no route has.
+const otherRoute = "other"
