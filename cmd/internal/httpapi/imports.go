@@ -37,7 +37,7 @@ func importDocuments(a *API, w http.ResponseWriter, r *request) error {
 	if !slices.Contains(wire.Ops, op) {
 		return access.BadRequest("op %s is not valid: use one of %v", wire.Quote(string(op)), wire.Ops)
 	}
-	if err := checkType(r, mediaType); err != nil {
+	if err := checkType(r, linesType); err != nil {
 		return err
 	}
 	m, err := r.message("", "", nil)
@@ -53,11 +53,11 @@ func importDocuments(a *API, w http.ResponseWriter, r *request) error {
 	under := a.meters.under.WithLabelValues("imports")
 	under.Inc()
 	defer under.Dec()
-	return importLines(w, r.Request, importOptions{
-		Client: a.opts.Client, Prefix: a.opts.Prefix, Collection: r.collection, Op: op, Key: m.ID, Traceparent: m.Traceparent,
-		MaxDocument: int(a.mostBytes()), Digest: digest, Repeated: a.isRepeated,
-		Outcome: func(status int) { a.meters.lines.WithLabelValues(statusText(status)).Inc() },
-	})
+	i := &importing{
+		api: a, r: r, w: w, rc: http.NewResponseController(w), op: op, each: m,
+		order: newOrder(mostLines), compares: make(chan struct{}, mostCompares),
+	}
+	return i.lines()
 }
 
 const (
@@ -67,31 +67,17 @@ const (
 	bufferSize   = 64 << 10    // bytes that are sent at a time
 )
 
-// mediaType is the media type of lines.
-const mediaType = "application/x-ndjson"
-
-// importOptions say what an import does with each line.
-type importOptions struct {
-	Client      *client.Client
-	Prefix      wire.Prefix
-	Collection  string
-	Op          wire.Op
-	Key         string // begins the message id of each line, before its number; none if empty
-	Traceparent string // of each line
-	MaxDocument int    // the most bytes of a line
-	// Digest tells what a line with a message id asks for, and Repeated refuses a duplicate of a
-	// message that has another digest.
-	Digest   func(client.Message) string
-	Repeated func(ctx context.Context, digest string, duplicate client.Result) error
-	Outcome  func(status int) // counts a line
-}
+// linesType is the media type of lines.
+const linesType = "application/x-ndjson"
 
 // importing is an import under way.
 type importing struct {
-	opts     importOptions
-	body     io.Reader
-	rc       *http.ResponseController
+	api      *API
+	r        *request
 	w        http.ResponseWriter
+	rc       *http.ResponseController
+	op       wire.Op        // of each line
+	each     client.Message // what each line has of the request; its id begins that of each line, before the number
 	order    *order
 	pipeline *client.Pipeline
 	began    bool // the answer has begun
@@ -101,25 +87,27 @@ type importing struct {
 	compares  chan struct{}  // at most so many at a time
 }
 
-// importLines writes one document for each line of the body (NDJSON), and answers with one line for
-// each, in the order of the lines (order.go). It sends outcomes while lines still come. It returns
-// an error only if nothing was sent.
+// lines writes one document for each line of the body (NDJSON), and answers with one line for each, in the order of
+// the lines. It sends outcomes while lines still come. It returns an error only if nothing was sent.
 //
 // It holds at most 4,096 lines without an outcome that the client has taken, and those that
 // package client has in flight. So a client that sends without reading outcomes stops making
 // progress once the buffers between are full, and after a minute the import ends.
-func importLines(w http.ResponseWriter, r *http.Request, opts importOptions) error {
-	i := &importing{opts: opts, body: r.Body, w: w, rc: http.NewResponseController(w), order: newOrder(mostLines), compares: make(chan struct{}, mostCompares)}
+func (i *importing) lines() error {
 	if err := i.rc.EnableFullDuplex(); err != nil {
 		return err
 	}
+	ctx := i.r.Context()
 	var err error
-	if i.pipeline, err = opts.Client.Pipeline(func(tag int, result client.Result, err error) { i.done(r.Context(), tag, result, err) }); err != nil {
+	i.pipeline, err = i.api.opts.Client.Pipeline(func(tag int, result client.Result, err error) {
+		i.done(ctx, tag, result, err)
+	})
+	if err != nil {
 		return access.OfWrite(client.Result{}, err)
 	}
-	w.Header().Set("Content-Type", mediaType)
-	w.Header().Set("Cache-Control", "no-store")
-	return i.run(r.Context())
+	i.w.Header().Set("Content-Type", linesType)
+	i.w.Header().Set("Cache-Control", "no-store")
+	return i.run(ctx)
 }
 
 // run reads lines and sends outcomes until both end.
@@ -153,7 +141,7 @@ func (i *importing) run(ctx context.Context) error {
 
 // read sends each line to the log. It returns why it ended before the input.
 func (i *importing) read(ctx context.Context) error {
-	in := ndjson.NewReader(reader{i, ctx}, i.opts.MaxDocument)
+	in := ndjson.NewReader(reader{i, ctx}, int(i.api.mostBytes()))
 	for {
 		l, err := in.Next()
 		if errors.Is(err, io.EOF) {
@@ -173,7 +161,7 @@ func (i *importing) line(ctx context.Context, l ndjson.Line) error {
 	var doc ndjson.Record
 	var refused *access.Problem
 	if l.TooLong {
-		refused = access.NewProblem(http.StatusRequestEntityTooLarge, access.TooLarge, "the line has %d bytes, and %d are allowed", l.Size, i.opts.MaxDocument)
+		refused = access.NewProblem(http.StatusRequestEntityTooLarge, access.TooLarge, "the line has %d bytes, and %d are allowed", l.Size, i.api.mostBytes())
 	} else {
 		var err error
 		if doc, err = ndjson.Parse(l.Text); err != nil {
@@ -188,24 +176,27 @@ func (i *importing) line(ctx context.Context, l ndjson.Line) error {
 		i.set(tag, refused.Status, func(line int, id string) []byte { return outcomeLine(line, "", refused) })
 		return nil
 	}
-	m := client.Message{Subject: i.opts.Prefix.Write(i.opts.Op, i.opts.Collection, doc.ID), Traceparent: i.opts.Traceparent}
-	if i.opts.Op.HasBody() {
+	m := client.Message{
+		Subject:     i.api.opts.Prefix.Write(i.op, i.r.collection, doc.ID),
+		Traceparent: i.each.Traceparent,
+	}
+	if i.op.HasBody() {
 		m.Body = doc.Document
 	}
-	if i.opts.Op.HasBody() && i.opts.Op != wire.Patch {
+	if i.op.HasBody() && i.op != wire.Patch {
 		m.Target, m.ExpiresAt, m.NotAfter, m.Clock = doc.Target, doc.Deadline, doc.NotAfter, doc.HeaderClock()
 		m.Traceparent = cmp.Or(doc.Traceparent, m.Traceparent)
 	}
-	if i.opts.Key != "" {
-		m.ID = i.opts.Key + "-" + strconv.Itoa(l.Number)
-		m.Digest = i.opts.Digest(m)
+	if i.each.ID != "" {
+		m.ID = i.each.ID + "-" + strconv.Itoa(l.Number)
+		m.Digest = digest(m)
 		i.digests.Store(tag, m.Digest)
 	}
 	err := i.pipeline.Send(ctx, m, tag)
 	if err != nil {
 		// The pipeline may have reported this line already.
 		p := access.OfWrite(client.Result{}, err)
-		i.order.settle(tag, func(line int, id string) []byte { return outcomeLine(line, id, p) })
+		i.order.set(tag, func(line int, id string) []byte { return outcomeLine(line, id, p) })
 	}
 	return err
 }
@@ -220,7 +211,7 @@ func (i *importing) done(ctx context.Context, tag int, result client.Result, err
 	i.comparing.Go(func() { // the pipeline must not wait for it
 		i.compares <- struct{}{}
 		defer func() { <-i.compares }()
-		i.outcome(tag, result, i.opts.Repeated(ctx, digest.(string), result))
+		i.outcome(tag, result, i.api.isRepeated(ctx, digest.(string), result))
 	})
 }
 
@@ -246,7 +237,7 @@ func (i *importing) outcome(tag int, result client.Result, err error) {
 }
 
 func (i *importing) set(tag, status int, text func(int, string) []byte) {
-	i.opts.Outcome(status)
+	i.api.meters.lines.WithLabelValues(statusText(status)).Inc()
 	i.order.set(tag, text)
 }
 
@@ -284,7 +275,7 @@ func (r reader) Read(b []byte) (int, error) {
 	if err := r.rc.SetReadDeadline(time.Now().Add(idle)); err != nil || r.ctx.Err() != nil {
 		return 0, errors.Join(err, r.ctx.Err())
 	}
-	n, err := r.body.Read(b)
+	n, err := r.r.Body.Read(b)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = access.NewProblem(http.StatusRequestTimeout, access.RequestTimeout, "no line has come for %s", idle)
 	}
@@ -357,24 +348,17 @@ func (o *order) add(line int, id string) (tag int, ok bool) {
 	return tag, true
 }
 
-// set sets the outcome of a line: text returns it.
+// set sets the outcome of a line that has none: text returns it.
 func (o *order) set(tag int, text func(line int, id string) []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s := &o.ring[tag%len(o.ring)]
+	if tag < o.first || s.text != nil {
+		return
+	}
 	s.text = text(s.line, s.id)
 	if tag == o.first {
 		o.changed.Broadcast()
-	}
-}
-
-// settle sets the outcome of a line that has none.
-func (o *order) settle(tag int, text func(line int, id string) []byte) {
-	o.mu.Lock()
-	has := tag < o.first || o.ring[tag%len(o.ring)].text != nil
-	o.mu.Unlock()
-	if !has {
-		o.set(tag, text)
 	}
 }
 

@@ -55,25 +55,9 @@ func followChanges(a *API, w http.ResponseWriter, r *request) error {
 	if req.After, err = lastEventID(r.Header.Get("Last-Event-ID")); err != nil {
 		return err
 	}
-	if r.Method == http.MethodHead {
-		w.Header().Set("Content-Type", "text/event-stream")
-		return nil
-	}
-	under := a.meters.under.WithLabelValues("events")
-	under.Inc()
-	defer under.Dec()
-	reason, err := a.opts.Events.Changes(w, r.Request, a.opts.Client, req, r.hold)
-	a.meters.ended.WithLabelValues(string(reason)).Inc()
-	var full *access.Problem
-	switch {
-	case errors.As(err, &full):
-		return full
-	case errors.Is(err, client.ErrNoChanges):
-		return access.BadRequest("%s", err)
-	case err != nil:
-		return access.NewProblem(http.StatusServiceUnavailable, access.Unavailable, "the changes cannot be read: %s", err)
-	}
-	return nil
+	return a.stream(w, r, "the changes", func() (live.Reason, error) {
+		return a.opts.Events.Changes(w, r.Request, a.opts.Client, req, r.hold)
+	})
 }
 
 // follow sends the messages of a kind until the client leaves.
@@ -93,6 +77,13 @@ func (a *API) follow(w http.ResponseWriter, r *request, kind live.Kind, query ur
 	if err := where(&req, r.Header.Get("Last-Event-ID"), query.Get("since"), time.Now()); err != nil {
 		return err
 	}
+	return a.stream(w, r, "the stream of events", func() (live.Reason, error) {
+		return a.opts.Events.Serve(w, r.Request, req, r.hold)
+	})
+}
+
+// stream has serve send messages until the client leaves. what is what cannot be read if that fails.
+func (a *API) stream(w http.ResponseWriter, r *request, what string, serve func() (live.Reason, error)) error {
 	if r.Method == http.MethodHead {
 		w.Header().Set("Content-Type", "text/event-stream")
 		return nil
@@ -100,16 +91,18 @@ func (a *API) follow(w http.ResponseWriter, r *request, kind live.Kind, query ur
 	under := a.meters.under.WithLabelValues("events")
 	under.Inc()
 	defer under.Dec()
-	reason, err := a.opts.Events.Serve(w, r.Request, req, r.hold)
+	reason, err := serve()
 	a.meters.ended.WithLabelValues(string(reason)).Inc()
 	var full *access.Problem
-	if errors.As(err, &full) {
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &full):
 		return full
+	case errors.Is(err, client.ErrNoChanges):
+		return access.BadRequest("%s", err)
 	}
-	if err != nil {
-		return access.NewProblem(http.StatusServiceUnavailable, access.Unavailable, "the stream of events cannot be read: %s", err)
-	}
-	return nil
+	return access.NewProblem(http.StatusServiceUnavailable, access.Unavailable, "%s cannot be read: %s", what, err)
 }
 
 // where finds the position at which the client begins. After a reconnect the id of its last
