@@ -106,7 +106,9 @@ func New(opts Options) (*API, error) {
 	if _, err := wire.ParsePrefix(string(opts.Prefix)); err != nil {
 		return nil, err
 	}
-	a := &API{opts: opts, guard: access.Guard{Tokens: opts.Tokens, Origins: opts.Origins}, meters: newMeters()}
+	a := &API{
+		opts: opts, guard: access.Guard{Tokens: opts.Tokens, Origins: opts.Origins}, meters: newMeters(opts.Metrics),
+	}
 	var err error
 	if a.messages, err = describeMessages(opts.Prefix); err != nil {
 		return nil, err
@@ -120,13 +122,9 @@ func New(opts Options) (*API, error) {
 	}
 	a.bytes = access.NewLimit("bytes", "bytes of bodies, answers and streams", cmp.Or(l.Bytes, 256<<20))
 	if opts.Metrics != nil {
-		if err := a.meters.register(opts.Metrics); err != nil {
-			return nil, err
-		}
-		all := access.Limits{a.limits[reads], a.limits[writes], a.limits[imports], a.limits[follows], a.bytes}
-		if err := opts.Metrics.Register(all); err != nil {
-			return nil, err
-		}
+		opts.Metrics.MustRegister(a.meters.reads, access.Limits{
+			a.limits[reads], a.limits[writes], a.limits[imports], a.limits[follows], a.bytes,
+		})
 	}
 	return a, nil
 }
@@ -190,23 +188,11 @@ func (a *API) serve(r route) http.HandlerFunc {
 		if err == nil {
 			err = a.handle(r, recorder, req)
 		}
-		if err != nil && recorder.status == 0 {
-			a.problemOf(req, err).Write(recorder)
+		if p, ok := errors.AsType[*access.Problem](err); ok && recorder.status == 0 {
+			p.Write(recorder)
 		}
 		observe(cmp.Or(recorder.status, http.StatusOK), time.Since(start))
 	}
-}
-
-// problemOf is the answer for an error.
-func (a *API) problemOf(r *http.Request, err error) *access.Problem {
-	var p *access.Problem
-	if errors.As(err, &p) {
-		return p
-	}
-	if r.Context().Err() == nil { // otherwise the client has left
-		a.opts.Logger.Error("HTTP request failed", slog.String("path", r.URL.Path), slog.Any("error", err))
-	}
-	return access.NewProblem(http.StatusInternalServerError, access.Internal, "%s", err)
 }
 
 // handle checks the token and the names, receives the body of a write, and calls the handler of the
@@ -227,7 +213,13 @@ func (a *API) handle(r route, w *recorder, req *http.Request) (err error) {
 	}
 	if a.opts.Trace != nil && r.kind != follows { // which may last for days
 		end := a.opts.Trace(req, r.path, r.kind == writes)
-		defer func() { end(statusOf(w.status, err)) }()
+		defer func() {
+			status := w.status
+			if p, ok := errors.AsType[*access.Problem](err); ok && status == 0 {
+				status = p.Status
+			}
+			end(cmp.Or(status, http.StatusOK))
+		}()
 	}
 	if (r.kind == writes || r.kind == imports) && !call.grant.Write {
 		return access.NewProblem(http.StatusForbidden, access.NotAllowed, "this token can only read")
@@ -246,8 +238,8 @@ func (a *API) handle(r route, w *recorder, req *http.Request) (err error) {
 		}
 	}
 	defer func() {
-		var p *access.Problem
-		if errors.As(err, &p) && p.Code == access.NoCollection && !call.grant.All() {
+		p, ok := errors.AsType[*access.Problem](err)
+		if ok && p.Code == access.NoCollection && !call.grant.All() {
 			p.Detail = wire.WithoutNearest(p.Detail) // the token may not know the other collections
 		}
 	}()
@@ -274,24 +266,19 @@ func (a *API) handle(r route, w *recorder, req *http.Request) (err error) {
 	case writes:
 		call.Request = req.WithContext(whole(req))
 	}
-	return r.handle(a, w, call)
+	err = r.handle(a, w, call)
+	if _, ok := errors.AsType[*access.Problem](err); err == nil || ok {
+		return err
+	}
+	if req.Context().Err() == nil { // otherwise the client has left
+		a.opts.Logger.Error("HTTP request failed", slog.String("path", req.URL.Path), slog.Any("error", err))
+	}
+	return access.NewProblem(http.StatusInternalServerError, access.Internal, "%s", err)
 }
 
 // whole is the context of a request whose client may close its half of the connection once it has sent the request:
 // net/http then ends the context, though the client waits for the answer. Reads and writes have limits of their own.
 func whole(r *http.Request) context.Context { return context.WithoutCancel(r.Context()) }
-
-// statusOf is the status of the answer that was sent, or that will be sent for an error.
-func statusOf(sent int, err error) int {
-	var p *access.Problem
-	switch {
-	case sent == 0 && errors.As(err, &p):
-		return p.Status
-	case sent == 0 && err != nil:
-		return http.StatusInternalServerError
-	}
-	return cmp.Or(sent, http.StatusOK)
-}
 
 // misdirected refuses a write while another region takes the writes. It is no redirect: a client would follow that
 // without a word, with its token, on each write.
@@ -316,6 +303,16 @@ func (r *request) mayUse(collection string) error {
 	return access.NewProblem(http.StatusForbidden, access.NotAllowed, "this token is not for collection %s", collection)
 }
 
+// location is the path of the document or the collection that a request is about.
+func (r *request) location() string {
+	path := "/v1/collections/" + r.collection
+	if r.id != "" {
+		path += "/documents/" + url.PathEscape(r.id)
+	}
+	return path
+}
+
+// bearer is the token of a request.
 func bearer(h http.Header) (token string, ok bool) {
 	scheme, token, ok := strings.Cut(h.Get("Authorization"), " ")
 	return strings.TrimSpace(token), ok && strings.EqualFold(scheme, "Bearer")
@@ -405,9 +402,9 @@ var routes = []route{
 	{"POST", documentsPath, imports, importDocuments},
 	{"GET", documentPath, reads, getDocument},
 	{"PUT", documentPath, writes, putDocument},
-	{"PATCH", documentPath, writes, patchDocument},
-	{"DELETE", documentPath, writes, deleteDocument},
-	{"POST", documentPath + "/touch", writes, touchDocument},
+	{"PATCH", documentPath, writes, changeDocument(wire.Patch, patchType)},
+	{"DELETE", documentPath, writes, changeDocument(wire.Delete, "")},
+	{"POST", documentPath + "/touch", writes, changeDocument(wire.Touch, "")},
 	{"GET", "/v1/events", follows, followEvents},
 	{"GET", "/v1/changes", follows, followChanges},
 	{"GET", "/v1/rejections", follows, followRejections},

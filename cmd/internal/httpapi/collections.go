@@ -20,19 +20,20 @@ import (
 // between.
 const patchTries = 5
 
-func collectionLocation(collection string) string { return "/v1/collections/" + collection }
-
 // listCollections lists the collections for which the token is.
 func listCollections(a *API, w http.ResponseWriter, r *request) error {
-	limit, continuation, err := r.page()
+	query, err := r.query("limit", "continuation")
 	if err != nil {
 		return err
 	}
-	page, err := a.opts.Reader.Collections(r.Context(), sink.CollectionsOptions{Limit: limit, Continuation: continuation, Among: r.grant.Collections})
+	limit, err := number(query, "limit", wire.MaxListLimit)
 	if err != nil {
-		return access.OfRead(err)
+		return err
 	}
-	return encode(w, r, page)
+	page, err := a.opts.Reader.Collections(r.Context(), sink.CollectionsOptions{
+		Limit: limit, Continuation: query.Get("continuation"), Among: r.grant.Collections,
+	})
+	return encode(w, r, page, err)
 }
 
 func getConfig(a *API, w http.ResponseWriter, r *request) error {
@@ -52,7 +53,7 @@ func getConfig(a *API, w http.ResponseWriter, r *request) error {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	return encode(w, r, config)
+	return encode(w, r, config, nil)
 }
 
 // configCondition is the condition of a configuration or a drop.
@@ -77,7 +78,7 @@ func putConfig(a *API, w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return a.write(w, r, m, collectionLocation(r.collection))
+	return a.write(w, r, m)
 }
 
 // patchConfig changes the properties that the client names. A message is a whole configuration,
@@ -114,7 +115,7 @@ func patchConfig(a *API, w http.ResponseWriter, r *request) error {
 		if given == "" && config.Etag != 0 {
 			m.IfMatch = config.Etag.String()
 		}
-		err = a.write(w, r, m, collectionLocation(r.collection))
+		err = a.write(w, r, m)
 		var p *access.Problem
 		if given != "" || try == patchTries || m.ID != "" || !errors.As(err, &p) || p.Status != http.StatusPreconditionFailed {
 			return err
@@ -173,7 +174,7 @@ func dropCollection(a *API, w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	if err := noBody(r); err != nil {
+	if _, err := r.typed(""); err != nil {
 		return err
 	}
 	m, err := r.message(a.opts.Prefix.Drop(r.collection), ifMatch, nil)
@@ -187,7 +188,7 @@ func dropCollection(a *API, w http.ResponseWriter, r *request) error {
 	if !exists {
 		return a.dropNothing(w, r, m)
 	}
-	return a.write(w, r, m, collectionLocation(r.collection))
+	return a.write(w, r, m)
 }
 
 // dropNothing answers the drop of a collection that does not exist. With an Idempotency-Key this may
@@ -196,7 +197,7 @@ func dropCollection(a *API, w http.ResponseWriter, r *request) error {
 func (a *API) dropNothing(w http.ResponseWriter, r *request, m client.Message) error {
 	if m.ID != "" {
 		m.IfMatch = cmp.Or(m.IfMatch, "*")
-		err := a.write(w, r, m, collectionLocation(r.collection))
+		err := a.write(w, r, m)
 		var p *access.Problem
 		if !errors.As(err, &p) || p.Status != http.StatusPreconditionFailed {
 			return err
@@ -210,10 +211,7 @@ func countDocuments(a *API, w http.ResponseWriter, r *request) error {
 		return err
 	}
 	count, err := a.opts.Reader.Count(r.Context(), r.collection)
-	if err != nil {
-		return access.OfRead(err)
-	}
-	return encode(w, r, count)
+	return encode(w, r, count, err)
 }
 
 func forecastDocuments(a *API, w http.ResponseWriter, r *request) error {
@@ -250,8 +248,5 @@ func forecastDocuments(a *API, w http.ResponseWriter, r *request) error {
 		opts.Default = &d
 	}
 	forecast, err := a.opts.Reader.Forecast(r.Context(), r.collection, opts)
-	if err != nil {
-		return access.OfRead(err)
-	}
-	return encode(w, r, forecast)
+	return encode(w, r, forecast, err)
 }

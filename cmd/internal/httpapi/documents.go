@@ -45,20 +45,19 @@ func setTarget(h http.Header, target string) {
 
 func httpDate(t wire.Time) string { return time.UnixMilli(int64(t)).UTC().Format(http.TimeFormat) }
 
-// documentLocation is the path of a document.
-func documentLocation(collection, id string) string {
-	return "/v1/collections/" + collection + "/documents/" + url.PathEscape(id)
-}
-
-// encode answers with a value as JSON.
-func encode(w http.ResponseWriter, r *request, value any) error {
-	body, err := json.Marshal(value)
+// encode answers with what a read has found, as JSON, or with why it failed.
+func encode(w http.ResponseWriter, r *request, found any, err error) error {
+	if err != nil {
+		return access.OfRead(err)
+	}
+	body, err := json.Marshal(found)
 	if err != nil {
 		return err
 	}
 	return send(w, r, body)
 }
 
+// send answers with a body of JSON.
 func send(w http.ResponseWriter, r *request, body []byte) error {
 	header := w.Header()
 	header["Content-Type"] = []string{jsonType}
@@ -181,16 +180,6 @@ func within(query url.Values) (time.Duration, error) {
 	return d, nil
 }
 
-// page reads the parameters of a page.
-func (r *request) page() (limit int, continuation string, err error) {
-	query, err := r.query("limit", "continuation")
-	if err != nil {
-		return 0, "", err
-	}
-	limit, err = number(query, "limit", wire.MaxListLimit)
-	return limit, query.Get("continuation"), err
-}
-
 // number reads a parameter that is a number from 1 on; 0 if it is absent.
 func number(query url.Values, name string, most int) (int, error) {
 	text := query.Get(name)
@@ -229,28 +218,18 @@ func putDocument(a *API, w http.ResponseWriter, r *request) error {
 	return err
 }
 
-func patchDocument(a *API, w http.ResponseWriter, r *request) error {
-	return a.changeDocument(w, r, wire.Patch, patchType)
-}
-
-func deleteDocument(a *API, w http.ResponseWriter, r *request) error {
-	return a.changeDocument(w, r, wire.Delete, "")
-}
-
-func touchDocument(a *API, w http.ResponseWriter, r *request) error {
-	return a.changeDocument(w, r, wire.Touch, "")
-}
-
-// changeDocument writes to a document that must exist.
-func (a *API) changeDocument(w http.ResponseWriter, r *request, op wire.Op, media string) error {
-	ifMatch, create, err := writeConditions(r.Header)
-	if err != nil {
-		return err
+// changeDocument handles writes to a document that must exist, by an operation whose body is of a media type.
+func changeDocument(op wire.Op, media string) func(*API, http.ResponseWriter, *request) error {
+	return func(a *API, w http.ResponseWriter, r *request) error {
+		ifMatch, create, err := writeConditions(r.Header)
+		if err != nil {
+			return err
+		}
+		if create {
+			return access.BadRequest("If-None-Match: * creates a document: use it with PUT")
+		}
+		return a.writeDocument(w, r, op, ifMatch, media)
 	}
-	if create {
-		return access.BadRequest("If-None-Match: * creates a document: use it with PUT")
-	}
-	return a.writeDocument(w, r, op, ifMatch, media)
 }
 
 // writeDocument publishes a write. Without a media type it has no body.
@@ -258,13 +237,7 @@ func (a *API) writeDocument(w http.ResponseWriter, r *request, op wire.Op, ifMat
 	if _, err := r.query(); err != nil {
 		return err
 	}
-	var body []byte
-	var err error
-	if media == "" {
-		err = noBody(r)
-	} else {
-		body, err = r.typed(media)
-	}
+	body, err := r.typed(media)
 	if err != nil {
 		return err
 	}
@@ -272,5 +245,5 @@ func (a *API) writeDocument(w http.ResponseWriter, r *request, op wire.Op, ifMat
 	if err != nil {
 		return err
 	}
-	return a.write(w, r, m, documentLocation(r.collection, r.id))
+	return a.write(w, r, m)
 }

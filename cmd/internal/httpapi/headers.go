@@ -134,17 +134,16 @@ func (r *request) message(subject, ifMatch string, body []byte) (m client.Messag
 	if trace := r.Header.Get(wire.HeaderTrace); wire.ValidTraceparent(trace) {
 		m.Traceparent = trace
 	}
-	if m.ExpiresAt, err = once(r.Header, wire.HeaderExpiresAt); err != nil {
-		return m, err
-	}
-	if m.NotAfter, err = once(r.Header, wire.HeaderNotAfter); err != nil {
-		return m, err
-	}
-	if m.Clock, err = once(r.Header, wire.HeaderClock); err != nil {
-		return m, err
-	}
-	if m.Target, err = once(r.Header, wire.HeaderTarget); err != nil {
-		return m, err
+	for _, h := range []struct {
+		name string
+		to   *string
+	}{
+		{wire.HeaderExpiresAt, &m.ExpiresAt}, {wire.HeaderNotAfter, &m.NotAfter}, {wire.HeaderClock, &m.Clock},
+		{wire.HeaderTarget, &m.Target},
+	} {
+		if *h.to, err = once(r.Header, h.name); err != nil {
+			return m, err
+		}
 	}
 	key, err := idempotencyKey(r.Header)
 	if key != "" {

@@ -48,8 +48,15 @@ func (a *API) receive(r *request) error {
 	return nil
 }
 
-// typed is the body of a write that must be of a media type. A body without a type is taken to have it.
+// typed is the body of a write that must be of a media type; with none, there must be no body. A body without a type
+// is taken to have it.
 func (r *request) typed(want string) ([]byte, error) {
+	if want == "" && len(r.body) > 0 {
+		return nil, access.BadRequest("the request must have no body")
+	}
+	if want == "" {
+		return nil, nil
+	}
 	if err := checkType(r, want); err != nil {
 		return nil, err
 	}
@@ -76,14 +83,6 @@ func checkType(r *request, want string) error {
 	return nil
 }
 
-// noBody refuses a body where there must be none.
-func noBody(r *request) error {
-	if len(r.body) > 0 {
-		return access.BadRequest("the request must have no body")
-	}
-	return nil
-}
-
 // unread is the answer to a request whose body did not arrive whole.
 func unread(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -92,9 +91,8 @@ func unread(err error) error {
 	return access.BadRequest("the body could not be read: %s", err)
 }
 
-// write publishes a message and answers with its outcome. location is the path of what the
-// message is about.
-func (a *API) write(w http.ResponseWriter, r *request, m client.Message, location string) error {
+// write publishes a message and answers with its outcome.
+func (a *API) write(w http.ResponseWriter, r *request, m client.Message) error {
 	write := a.opts.Client.Write
 	_, async := preference(r.Header, "respond-async")
 	if async {
@@ -112,15 +110,15 @@ func (a *API) write(w http.ResponseWriter, r *request, m client.Message, locatio
 	switch {
 	case async:
 		w.Header().Set("Preference-Applied", "respond-async")
-		return accepted{http.StatusAccepted, strconv.FormatUint(result.Seq, 10), result.Duplicate}.write(w, location)
+		return accepted(w, r, result.Seq, result.Duplicate)
 	case result.Duplicate:
-		return a.duplicate(w, r, result.Seq, location)
+		return a.duplicate(w, r, result.Seq)
 	}
 	o := result.Outcome
 	if o.Status >= wire.StatusBadRequest {
 		return access.OfOutcome(o)
 	}
-	return a.outcome(w, r, o, result.Raw, location)
+	return a.outcome(w, r, o, result.Raw)
 }
 
 // inASCII replaces what many clients cannot read in a header. The body has the text as it is.
@@ -133,20 +131,19 @@ func inASCII(text string) string {
 	}, text)
 }
 
-// accepted is the answer to a write that is durable, and whose outcome is not known.
-type accepted struct {
-	Status    int    `json:"status"`
-	Seq       string `json:"seq"`                 // the etag of the version, if the write takes effect
-	Duplicate bool   `json:"duplicate,omitempty"` // the log already had a message with this Idempotency-Key
-}
-
-func (a accepted) write(w http.ResponseWriter, location string) error {
-	body, err := json.Marshal(a)
+// accepted answers a write that is durable, and whose outcome is not known. A duplicate is one whose Idempotency-Key
+// the log already had.
+func accepted(w http.ResponseWriter, r *request, seq uint64, duplicate bool) error {
+	body, err := json.Marshal(struct {
+		Status    int    `json:"status"`
+		Seq       string `json:"seq"` // the etag of the version, if the write takes effect
+		Duplicate bool   `json:"duplicate,omitempty"`
+	}{http.StatusAccepted, strconv.FormatUint(seq, 10), duplicate})
 	if err != nil {
 		return err
 	}
 	header := w.Header()
-	header.Set("Location", location)
+	header.Set("Location", r.location())
 	header.Set("Content-Type", jsonType)
 	header.Set("Cache-Control", "no-cache")
 	w.WriteHeader(http.StatusAccepted)
@@ -156,13 +153,14 @@ func (a accepted) write(w http.ResponseWriter, location string) error {
 
 // duplicate answers a write that the log has already. lapse keeps no outcomes, but the version
 // that the write has made is there if nothing came after it.
-func (a *API) duplicate(w http.ResponseWriter, r *request, seq uint64, location string) error {
+func (a *API) duplicate(w http.ResponseWriter, r *request, seq uint64) error {
 	if r.id != "" {
 		if doc, _ := a.version(r, wire.Etag(seq)); doc != nil {
-			return a.outcome(w, r, wire.Outcome{Status: http.StatusOK, Etag: doc.Etag, Ts: doc.Ts, ExpiresAt: doc.ExpiresAt}, nil, location)
+			o := wire.Outcome{Status: http.StatusOK, Etag: doc.Etag, Ts: doc.Ts, ExpiresAt: doc.ExpiresAt}
+			return a.outcome(w, r, o, nil)
 		}
 	}
-	return accepted{http.StatusAccepted, strconv.FormatUint(seq, 10), true}.write(w, location)
+	return accepted(w, r, seq, true)
 }
 
 // The values of the preference return (RFC 7240).
@@ -188,7 +186,7 @@ func preference(h http.Header, name string) (value string, ok bool) {
 // outcome answers a write that took effect: with its outcome, or with the document as GET has it, if the
 // client prefers that and the document is still that of the write. Otherwise a warning says why the answer
 // is not the document. raw is the outcome as lapse has sent it; nil if it has sent none.
-func (a *API) outcome(w http.ResponseWriter, r *request, o wire.Outcome, raw []byte, location string) error {
+func (a *API) outcome(w http.ResponseWriter, r *request, o wire.Outcome, raw []byte) error {
 	header := w.Header()
 	var doc *sink.Document
 	prefers, _ := preference(r.Header, "return")
@@ -211,7 +209,7 @@ func (a *API) outcome(w http.ResponseWriter, r *request, o wire.Outcome, raw []b
 		header.Set(wire.HeaderWarning, inASCII(o.Warning))
 	}
 	if o.Status == wire.StatusCreated {
-		header.Set("Location", location)
+		header.Set("Location", r.location())
 	}
 	if o.Status == wire.StatusNoContent {
 		w.WriteHeader(o.Status)
@@ -220,7 +218,7 @@ func (a *API) outcome(w http.ResponseWriter, r *request, o wire.Outcome, raw []b
 	header.Set("Content-Type", jsonType)
 	if doc != nil {
 		setTarget(header, doc.Target)
-		header.Set("Content-Location", location)
+		header.Set("Content-Location", r.location())
 		return r.hold.Send(w, o.Status, doc.Body)
 	}
 	if raw == nil {
