@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,7 +44,7 @@ const (
 // retryAfter is the header of every 503, in seconds.
 const retryAfter = "1"
 
-// Problem is an answer. Make it with [New].
+// Problem is an answer. [NewProblem] makes one.
 type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -53,8 +54,10 @@ type Problem struct {
 	Seq    string `json:"seq,omitempty"` // of the write in the log, if its outcome is not known
 
 	Location string `json:"-"` // where to send the request instead; only of OtherRegion
+	Allow    string `json:"-"` // the methods that the path has; only of MethodNotAllowed
 }
 
+// Error implements error.
 func (p *Problem) Error() string { return p.Detail }
 
 // NewProblem makes a problem.
@@ -74,32 +77,17 @@ var codes = map[int]string{
 	wire.StatusUnavailable: Unavailable,
 }
 
-// codeOf is the code for a status with which lapse answers.
-func codeOf(status int) string {
-	if code, ok := codes[status]; ok {
-		return code
-	}
-	return Internal
-}
-
 // OfOutcome is the answer to a write that lapse has rejected. The reason names the header of HTTP,
 // and not that of the message.
 func OfOutcome(o wire.Outcome) *Problem {
-	code := codeOf(o.Status)
-	if o.Reason != "" {
-		code = o.Reason
-	}
+	code := cmp.Or(o.Reason, codes[o.Status], Internal)
 	return NewProblem(o.Status, code, "%s", strings.ReplaceAll(o.Error, "header "+wire.HeaderIfMatch, "header If-Match"))
 }
 
 // OfRead is the answer to a read that failed.
 func OfRead(err error) error {
 	status, text := service.StatusOf(err)
-	code := codeOf(status)
-	if reason := service.ReasonOf(err); reason != "" {
-		code = reason
-	}
-	return NewProblem(status, code, "%s", text)
+	return NewProblem(status, cmp.Or(service.ReasonOf(err), codes[status], Internal), "%s", text)
 }
 
 // OfWrite is the answer to a write that has no outcome: an error of package client, or one that

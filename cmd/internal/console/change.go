@@ -171,7 +171,7 @@ func (v *visit) deleteDocument(path, match string) error {
 
 // showConflict shows both versions. Theirs is missing if the document is gone.
 func (v *visit) showConflict(data conflictData) error {
-	doc, err := v.api.Get(v.collection, v.id)
+	doc, err := v.get()
 	switch {
 	case err == nil:
 		data.Theirs, data.Text = doc, newText(doc.Body, false)

@@ -79,14 +79,14 @@ func collection(v *visit) error { return v.showCollection(http.StatusOK, "") }
 func (v *visit) showCollection(status int, dropError string) error {
 	within, offered := v.ahead("")
 	data := collectionData{Name: v.collection, Within: within.Text, DropError: dropError, Typed: v.r.PostForm.Get("confirm"), Once: once()}
-	config, exists, err := v.api.Config(v.collection)
+	config, exists, err := v.config(v.collection)
 	if err != nil {
 		return err
 	}
 	data.Config, data.Closed = config, !exists
 	data.Settings = fieldsOf(data.Config)
 	var count wire.CountReply
-	if err := v.api.ReadAny(apiCollectionPath(v.collection, "count"), &count); err != nil {
+	if err := v.readAny(apiCollectionPath(v.collection, "count"), &count); err != nil {
 		data.Missing = err.Error()
 	} else {
 		data.Count = &count
@@ -147,7 +147,7 @@ func (v *visit) found(data *collectionData, after string) (documents []wire.Docu
 		return page.Documents, page.Continuation, err
 	}
 	var page wire.ListReply
-	err = v.api.ReadAny(apiCollectionPath(v.collection, "documents"), &page, "limit", strconv.Itoa(perPage), "continuation", after, "order", data.Order, "prefix", data.Prefix)
+	err = v.readAny(apiCollectionPath(v.collection, "documents"), &page, "limit", strconv.Itoa(perPage), "continuation", after, "order", data.Order, "prefix", data.Prefix)
 	switch s := statusOf(err); {
 	case err != nil && (s == 0 || s == http.StatusBadRequest):
 		return nil, "", err
@@ -173,7 +173,7 @@ func snippet(document []byte) string {
 func (v *visit) forecast(within ahead, defaultTTL string, limits ...string) (reply *wire.ForecastReply, missing string) {
 	reply = &wire.ForecastReply{}
 	parameters := append([]string{"within", within.Name, "buckets", strconv.Itoa(within.buckets), "defaultTtl", defaultTTL}, limits...)
-	err := v.api.ReadAny(apiCollectionPath(v.collection, "forecast"), reply, parameters...)
+	err := v.readAny(apiCollectionPath(v.collection, "forecast"), reply, parameters...)
 	if err != nil {
 		return nil, err.Error()
 	}
@@ -305,7 +305,7 @@ func (v *visit) ask(f *queryForm, after string) (page wire.QueryReply, missing s
 		return page, "", nil
 	}
 	req.Continuation = after
-	page, err = v.api.Query(v.collection, req)
+	page, err = v.query(req)
 	switch status := statusOf(err); {
 	case err == nil:
 		f.Count = examined(page.Examined)
@@ -331,6 +331,6 @@ func examined(n int64) string {
 
 // isNoIndex reports whether no index of the collection serves a query.
 func isNoIndex(err error) bool {
-	var p *access.Problem
-	return errors.As(err, &p) && p.Code == wire.ReasonNoIndex
+	p, ok := errors.AsType[*access.Problem](err)
+	return ok && p.Code == access.NoIndex
 }

@@ -54,7 +54,7 @@ func (v *visit) showConfigure(status int, data *configureData) error {
 func (v *visit) preview(form url.Values) (*configureData, error) {
 	data := &configureData{Name: v.collection, Once: once()}
 	var err error
-	if data.Now, _, err = v.api.Config(v.collection); err != nil {
+	if data.Now, _, err = v.config(v.collection); err != nil {
 		return nil, err
 	}
 	data.Etag = data.Now.Etag.String()
@@ -187,7 +187,7 @@ func readChoice(form url.Values, now wire.Config) Choice {
 	switch c.Mode {
 	case off:
 	case none:
-		c.TTL = pointer(int32(ttlrules.NoDefault))
+		c.TTL = new(int32(ttlrules.NoDefault))
 	default:
 		c.Mode = after
 		n, ok := seconds(c.After)
@@ -195,7 +195,7 @@ func readChoice(form url.Values, now wire.Config) Choice {
 			c.Error = fmt.Sprintf("%s is not valid: use a whole number of seconds from 1 to %d, or a duration such as 90s, 2h or 7d", wire.Quote(c.After), ttlrules.MaxSeconds)
 			return c
 		}
-		c.TTL = pointer(int32(n))
+		c.TTL = new(int32(n))
 	}
 	return c
 }
@@ -235,8 +235,6 @@ func seconds(text string) (n int64, ok bool) {
 	d, err := wire.ParseDuration(text)
 	return int64(d / time.Second), err == nil && d%time.Second == 0
 }
-
-func pointer(n int32) *int32 { return &n }
 
 // Parameters are the parameters of a path that lead to the same choice.
 func (c Choice) Parameters() []string {

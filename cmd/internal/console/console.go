@@ -29,10 +29,11 @@ type Options struct {
 	Tokens  *access.Tokens // those of the API; nil if none are needed
 	Events  *live.Hub
 	Status  func(context.Context) (client.Status, error)
-	// Consumers reads the consumers of the events.
-	Consumers *Consuming
-	Ready     func() (role string, problems health.Problems) // of this process
-	Metrics   prometheus.Gatherer
+	// Client and Accounts, those for readers, are for the consumers of the events.
+	Client   *client.Client
+	Accounts []string
+	Ready    func() (role string, problems health.Problems) // of this process
+	Metrics  prometheus.Gatherer
 	// Collections reads the first collections, with the number of their documents.
 	Collections func(ctx context.Context, most int) (wire.CollectionsReply, error)
 	// MaxBody is the most bytes that a document has.
@@ -45,11 +46,12 @@ type Options struct {
 
 // Console answers the requests of browsers. Several goroutines may use it.
 type Console struct {
-	opts     Options
-	guard    access.Guard
-	pages    *access.Limit
-	figures  *recorder
-	statuses statuses
+	opts      Options
+	guard     access.Guard
+	pages     *access.Limit
+	figures   *recorder
+	statuses  cache[client.Status]
+	consumers cache[consumers]
 }
 
 const (
@@ -61,7 +63,9 @@ const (
 func New(opts Options) *Console {
 	return &Console{
 		opts: opts, guard: access.Guard{Tokens: opts.Tokens}, pages: access.NewLimit("pages", "pages", mostPages),
-		figures: &recorder{metrics: opts.Metrics, collections: opts.Collections}, statuses: statuses{read: opts.Status},
+		figures:   &recorder{metrics: opts.Metrics, collections: opts.Collections},
+		statuses:  cache[client.Status]{read: opts.Status},
+		consumers: cache[consumers]{read: opts.readConsumers},
 	}
 }
 
@@ -90,7 +94,7 @@ type visit struct {
 	c          *Console
 	w          http.ResponseWriter
 	r          *http.Request
-	api        caller
+	token      string // empty if none is needed
 	grant      access.Grant
 	hold       *access.Hold
 	collection string // empty if the path has none
@@ -113,7 +117,6 @@ func (c *Console) serve(r route) http.HandlerFunc {
 		header.Set("Cross-Origin-Resource-Policy", "same-origin")
 		header.Set("Cache-Control", "no-store") // a cache could show what has expired
 		v := &visit{c: c, w: w, r: req, grant: access.Everything, now: wire.Time(time.Now().UnixMilli())}
-		v.api = caller{API: c.opts.API, From: req}
 		v.hold = access.NewHold(access.Client{}, c.opts.Bytes)
 		defer func() { v.hold.Leave() }()
 		if err := v.answer(r); err != nil {
@@ -130,7 +133,7 @@ func (v *visit) answer(r route) error {
 	}
 	signedIn := v.signedIn()
 	if v.c.opts.Tokens != nil { // those without a token count as one client
-		v.hold = access.NewHold(access.ClientOf(v.api.Token), v.c.opts.Bytes)
+		v.hold = access.NewHold(access.ClientOf(v.token), v.c.opts.Bytes)
 	}
 	if !r.open {
 		if !signedIn {
@@ -191,7 +194,7 @@ func (v *visit) page(title, active string, data any, crumbs ...view.Crumb) view.
 		Title: title, Active: active, Crumbs: crumbs, Data: data,
 		Notice: notices[v.r.URL.Query().Get("done")], Warned: v.r.URL.Query().Get("warned"), Now: v.now,
 		Version: v.c.opts.Version, Prefix: v.c.opts.Prefix,
-		SignedIn: v.api.Token != "", All: v.grant.All(), ReadOnly: !v.grant.Write, Write: v.grant.Write && first == "", First: first, Domain: domain, Healthy: problems == nil, Sent: v.r.Method == http.MethodPost,
+		SignedIn: v.token != "", All: v.grant.All(), ReadOnly: !v.grant.Write, Write: v.grant.Write && first == "", First: first, Domain: domain, Healthy: problems == nil, Sent: v.r.Method == http.MethodPost,
 	}
 }
 
@@ -218,11 +221,6 @@ func (v *visit) redirect(href string) error {
 	v.w.Header().Set("Location", href)
 	v.w.WriteHeader(http.StatusSeeOther)
 	return nil
-}
-
-// write sends the form of the visit.
-func (v *visit) write(method, path string, body []byte, headers ...string) (*answer, error) {
-	return v.api.Write(v.r.PostForm.Get("once"), method, path, body, headers...)
 }
 
 // done leads to the next page, which says what was done.

@@ -32,7 +32,7 @@ type documentData struct {
 
 func document(v *visit) error {
 	// An id is anything that is typed, so find a document by exactly that.
-	doc, err := v.api.Get(v.collection, v.id)
+	doc, err := v.get()
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func (v *visit) firstWrite() string {
 
 // makeExamples writes the examples. It changes nothing that is there already.
 func makeExamples(v *visit) error {
-	config, _, err := v.api.Config(exampleCollection)
+	config, _, err := v.config(exampleCollection)
 	if err != nil {
 		return err
 	}

@@ -41,8 +41,8 @@ var advice = map[string]string{
 
 // fail answers with a page that says what failed, and what to do.
 func (v *visit) fail(err error) {
-	var p *access.Problem
-	if !errors.As(err, &p) {
+	p, ok := errors.AsType[*access.Problem](err)
+	if !ok {
 		if v.r.Context().Err() == nil { // otherwise the browser has left
 			v.c.opts.Logger.Error("console request failed", slog.String("path", v.r.URL.Path), slog.Any("error", err))
 		}

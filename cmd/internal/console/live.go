@@ -112,7 +112,7 @@ func (v *visit) noChanges(topic live.Request) (bool, error) {
 	if topic.Kind != live.Changed {
 		return false, nil
 	}
-	config, _, err := v.api.Config(topic.Collection)
+	config, _, err := v.config(topic.Collection)
 	return !config.Changes, err
 }
 
@@ -272,7 +272,7 @@ func liveStream(v *visit) error {
 	}
 	req.URL.RawQuery = asked.Encode()
 	req.Header = http.Header{}
-	v.api.Header(req.Header)
+	v.authorize(req.Header)
 	// After a reconnect by the browser, the id of the last message counts.
 	if last := v.r.Header.Get("Last-Event-ID"); last != "" {
 		after = last

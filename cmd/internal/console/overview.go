@@ -53,7 +53,7 @@ func (v *visit) collections(data *overviewData) error {
 		return v.grantedCollections(data, after)
 	}
 	var page wire.CollectionsReply
-	if err := v.api.Read("/v1/collections", &page, "limit", strconv.Itoa(perPage), "continuation", after); err != nil {
+	if err := v.read("/v1/collections", &page, "limit", strconv.Itoa(perPage), "continuation", after); err != nil {
 		return err
 	}
 	data.Collections = page.Collections
@@ -74,13 +74,13 @@ func (v *visit) grantedCollections(data *overviewData, after string) error {
 	some := names[from:min(from+perPage, len(names))]
 	for _, name := range some {
 		c := wire.Collection{Name: name}
-		config, _, err := v.api.Config(name)
+		config, _, err := v.config(name)
 		if err != nil {
 			return err
 		}
 		c.DefaultTTL, c.IndexingMode, c.Paused, c.Etag = config.DefaultTTL, config.IndexingMode, config.Paused, config.Etag
 		var count wire.CountReply
-		if err := v.api.ReadAny(apiCollectionPath(name, "count"), &count); err != nil {
+		if err := v.readAny(apiCollectionPath(name, "count"), &count); err != nil {
 			return err
 		}
 		c.Live, c.Expired = count.Live, count.Expired

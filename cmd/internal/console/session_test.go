@@ -26,7 +26,7 @@ func TestCookie(t *testing.T) {
 		if sessionToken(r) != token {
 			t.Errorf("%s: the token is %q", c.host, sessionToken(r))
 		}
-		if gone := goneCookie(r, c.https); gone.MaxAge >= 0 || gone.Secure != c.https || gone.Name != c.name || gone.Value != "" {
+		if gone := sessionCookie(r, "", c.https); gone.MaxAge >= 0 || gone.Secure != c.https || gone.Name != c.name || gone.Value != "" {
 			t.Errorf("%s: %s", c.host, gone)
 		}
 		r.Header.Set("Cookie", c.name+"=!")

@@ -21,7 +21,7 @@ func (v *visit) signedIn() bool {
 	token := sessionToken(v.r)
 	grant, ok := tokens.Find(token)
 	if ok {
-		v.api.Token, v.grant = token, grant
+		v.token, v.grant = token, grant
 	}
 	return ok
 }
@@ -93,7 +93,7 @@ func signIn(v *visit) error {
 }
 
 func signOut(v *visit) error {
-	http.SetCookie(v.w, goneCookie(v.r, v.c.opts.Proxies.HTTPS(v.r)))
+	http.SetCookie(v.w, sessionCookie(v.r, "", v.c.opts.Proxies.HTTPS(v.r)))
 	return v.redirect(with(signInPath, "done", "signed-out"))
 }
 
@@ -112,19 +112,17 @@ func cookieName(r *http.Request) string {
 	return "lapse-token" + port
 }
 
-// sessionCookie keeps a token, in letters that a cookie may have, until the browser ends. Scripts do not
-// see it, and requests from pages of other sites do not have it. https says that the browser came over https.
+// sessionCookie keeps a token, in letters that a cookie may have, until the browser ends; without a token it removes the
+// cookie. Scripts do not see it, and requests from pages of other sites do not have it. https says that the browser came
+// over https.
 func sessionCookie(r *http.Request, token string, https bool) *http.Cookie {
-	return &http.Cookie{
+	c := &http.Cookie{
 		Name: cookieName(r), Value: base64.RawURLEncoding.EncodeToString([]byte(token)), Path: "/",
 		HttpOnly: true, Secure: https, SameSite: http.SameSiteStrictMode,
 	}
-}
-
-// goneCookie removes the cookie.
-func goneCookie(r *http.Request, https bool) *http.Cookie {
-	c := sessionCookie(r, "", https)
-	c.MaxAge = -1
+	if token == "" {
+		c.MaxAge = -1
+	}
 	return c
 }
 

@@ -95,8 +95,8 @@ type badJSON struct {
 
 // findBadJSON returns nil for JSON.
 func findBadJSON(body string) *badJSON {
-	var wrong *json.SyntaxError
-	if err := json.Unmarshal([]byte(body), new(any)); !errors.As(err, &wrong) {
+	wrong, ok := errors.AsType[*json.SyntaxError](json.Unmarshal([]byte(body), new(any)))
+	if !ok {
 		return nil
 	}
 	// The offset is behind the character that is wrong, or at the end where that is too early.
