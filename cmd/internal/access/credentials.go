@@ -98,11 +98,13 @@ func parseLine(fields []string) (e entry, err error) {
 	token := fields[0]
 	visible := func(r rune) bool { return '!' <= r && r <= '~' }
 	if len(token) < shortest || len(token) > longest || strings.TrimFunc(token, visible) != "" {
-		return e, fmt.Errorf("the token has %d bytes: use %d to %d visible ASCII characters, such as the output of openssl rand -hex 32", len(token), shortest, longest)
+		return e, fmt.Errorf("the token has %d bytes: use %d to %d visible ASCII characters, such as the output of "+
+			"openssl rand -hex 32", len(token), shortest, longest)
 	}
 	e.hash = sha256.Sum256([]byte(token))
 	if len(fields) < 2 || len(fields) > 3 || fields[1] != "read-only" && fields[1] != "read-write" {
-		return e, fmt.Errorf("after the token there must be read-only or read-write, and then at most a list of collections, separated by commas without spaces")
+		return e, fmt.Errorf("after the token there must be read-only or read-write, and then at most a list of " +
+			"collections, separated by commas without spaces")
 	}
 	e.grant.Write = fields[1] == "read-write"
 	if len(fields) == 3 {

@@ -42,7 +42,8 @@ func checkHost(host string) error {
 	if ip := net.ParseIP(host); strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback() {
 		return nil
 	}
-	return NewProblem(http.StatusMisdirectedRequest, WrongHost, "host %s is not this machine's loopback address: use 127.0.0.1 or localhost, or start lapse with --http-token-file", wire.Quote(host))
+	return NewProblem(http.StatusMisdirectedRequest, WrongHost, "host %s is not this machine's loopback address: use "+
+		"127.0.0.1 or localhost, or start lapse with --http-token-file", wire.Quote(host))
 }
 
 // Origins are those of other sites whose pages may use the API from a browser (CORS). The zero value
@@ -62,14 +63,19 @@ func ParseOrigins(texts []string, tokens bool) (o Origins, err error) {
 	for _, text := range texts {
 		if text == "*" {
 			if !tokens {
-				return o, fmt.Errorf("* is not allowed without --http-token-file: any page that a browser on this machine opens could read and change everything: name the origins, such as http://localhost:3000")
+				return o, fmt.Errorf("* is not allowed without --http-token-file: any page that a browser on this machine opens " +
+					"could read and change everything: name the origins, such as http://localhost:3000")
 			}
 			o.all = true
 			continue
 		}
 		u, err := url.Parse(text)
-		if err != nil || u.Host == "" || strings.ContainsAny(u.Host, "* ,") || text != strings.ToLower(u.Scheme+"://"+u.Host) || u.Scheme == "http" && u.Port() == "80" || u.Scheme == "https" && u.Port() == "443" {
-			return o, fmt.Errorf("%s is not an origin as browsers send it: use the scheme and the host in lower case, and the port unless it is the scheme's own, such as https://app.example.com or http://localhost:3000", wire.Quote(text))
+		if err != nil || u.Host == "" || strings.ContainsAny(u.Host, "* ,") ||
+			text != strings.ToLower(u.Scheme+"://"+u.Host) || u.Scheme == "http" && u.Port() == "80" ||
+			u.Scheme == "https" && u.Port() == "443" {
+			return o, fmt.Errorf("%s is not an origin as browsers send it: use the scheme and the host in lower case, and "+
+				"the port unless it is the scheme's own, such as https://app.example.com or http://localhost:3000",
+				wire.Quote(text))
 		}
 		o.exact = append(o.exact, text)
 	}
@@ -81,7 +87,8 @@ func ParseOrigins(texts []string, tokens bool) (o Origins, err error) {
 func (o Origins) has(origin string) bool { return o.all || slices.Contains(o.exact, origin) }
 
 // exposed are the headers of answers that a script may read, beside those that it always may.
-const exposed = "ETag, Location, Content-Location, Lapse-Expires-At, Lapse-Target, Lapse-Warning, Sunset, Retry-After, Preference-Applied, Allow, WWW-Authenticate"
+const exposed = "ETag, Location, Content-Location, Lapse-Expires-At, Lapse-Target, Lapse-Warning, Sunset, " +
+	"Retry-After, Preference-Applied, Allow, WWW-Authenticate"
 
 // Share has a browser show the answer to the page that has sent the request, if that may use the API.
 func (o Origins) Share(w http.ResponseWriter, r *http.Request) (may bool) {
@@ -108,7 +115,8 @@ func Preflight(w http.ResponseWriter, r *http.Request) bool {
 	}
 	header := w.Header()
 	header.Set("Access-Control-Allow-Methods", header.Get("Allow"))
-	header.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, If-Match, If-None-Match, Idempotency-Key, Prefer, Last-Event-ID, Lapse-Expires-At, Lapse-Not-After, Lapse-Clock, Lapse-Target, traceparent")
+	header.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, If-Match, If-None-Match, Idempotency-Key, "+
+		"Prefer, Last-Event-ID, Lapse-Expires-At, Lapse-Not-After, Lapse-Clock, Lapse-Target, traceparent")
 	header.Set("Access-Control-Max-Age", "600") // seconds
 	w.WriteHeader(http.StatusNoContent)
 	return true
@@ -125,7 +133,8 @@ func ParseProxies(texts []string) (p Proxies, err error) {
 			one, err = address.Prefix(address.BitLen())
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s is not valid: use an address such as 10.1.2.3, or a range such as 10.1.0.0/16", wire.Quote(text))
+			return nil, fmt.Errorf("%s is not valid: use an address such as 10.1.2.3, or a range such as 10.1.0.0/16",
+				wire.Quote(text))
 		}
 		p = append(p, one.Masked())
 	}

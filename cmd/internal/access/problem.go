@@ -62,7 +62,8 @@ func (p *Problem) Error() string { return p.Detail }
 
 // NewProblem makes a problem.
 func NewProblem(status int, code, format string, args ...any) *Problem {
-	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: fmt.Sprintf(format, args...)}
+	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code,
+		Detail: fmt.Sprintf(format, args...)}
 }
 
 // BadRequest makes a problem of a request that is wrong.
@@ -97,7 +98,8 @@ func OfWrite(result client.Result, err error) *Problem {
 	switch {
 	case errors.As(err, &p):
 	case errors.Is(err, client.ErrUnknownOutcome) && result.Seq == 0:
-		p = NewProblem(http.StatusGatewayTimeout, OutcomeUnknown, "%s (over HTTP, the message id is the Idempotency-Key)", err)
+		p = NewProblem(http.StatusGatewayTimeout, OutcomeUnknown, "%s (over HTTP, the message id is the Idempotency-Key)",
+			err)
 	case errors.Is(err, client.ErrUnknownOutcome):
 		p = NewProblem(http.StatusGatewayTimeout, OutcomeUnknown, "%s", err)
 		p.Seq = strconv.FormatUint(result.Seq, 10)

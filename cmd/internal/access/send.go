@@ -51,7 +51,8 @@ func (h *Hold) Send(w http.ResponseWriter, status int, body []byte) error {
 // compressor. The padding hides the size of an answer from somebody who listens, and could otherwise
 // guess, by documents of their own, what else is in it (BREACH).
 var compress = func() func(http.Handler) http.HandlerFunc {
-	wrap, err := gzhttp.NewWrapper(gzhttp.CompressionLevel(gzip.StatelessCompression), gzhttp.EnableZstd(false), gzhttp.RandomJitter(32, 0, false))
+	wrap, err := gzhttp.NewWrapper(gzhttp.CompressionLevel(gzip.StatelessCompression), gzhttp.EnableZstd(false),
+		gzhttp.RandomJitter(32, 0, false))
 	if err != nil {
 		panic(err) // the options are fixed
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/access"
-	"github.com/seed18712806/lapse/cmd/internal/console/view"
 	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
 )
@@ -49,7 +48,7 @@ func (v *visit) showEdit(status int, data editData) error {
 	data.Back = collectionHref(v.collection)
 	if !data.New {
 		data.ID, data.Href = v.id, documentHref(v.collection, v.id)
-		data.Back, title = data.Href, "Edit "+view.Visible(v.id)
+		data.Back, title = data.Href, "Edit "+visible(v.id)
 	}
 	return v.show(status, "edit", v.page(title, "overview", data, crumbs...))
 }
@@ -88,7 +87,8 @@ func createDocument(v *visit) error {
 	if v.grant.Write && (form.IDError != "" || form.Clock.wrong()) {
 		return v.showEdit(http.StatusBadRequest, form)
 	}
-	a, err := v.write(http.MethodPut, apiDocumentPath(v.collection, v.id), []byte(body), append(form.Clock.headers, "If-None-Match", "*")...)
+	a, err := v.write(http.MethodPut, apiDocumentPath(v.collection, v.id), []byte(body),
+		append(form.Clock.headers, "If-None-Match", "*")...)
 	switch {
 	case statusOf(err) == http.StatusPreconditionFailed:
 		return v.showConflict(conflictData{Action: actionReplace, Mine: body, Clock: form.Clock})
@@ -153,7 +153,8 @@ func (v *visit) replaceDocument(path, match, etag string) error {
 	}
 	a, err := v.write(http.MethodPut, path, []byte(body), append(clock.headers, condition...)...)
 	if text := badField(err); text != "" {
-		return v.showEdit(statusOf(err), editData{Etag: etag, Body: body, Clock: clock, BodyError: text, BadJSON: findBadJSON(body)})
+		return v.showEdit(statusOf(err), editData{Etag: etag, Body: body, Clock: clock, BodyError: text,
+			BadJSON: findBadJSON(body)})
 	}
 	return v.changed(a, err, "saved", conflictData{Action: actionReplace, Mine: body, MineEtag: etag, Clock: clock})
 }
@@ -179,7 +180,8 @@ func (v *visit) showConflict(data conflictData) error {
 		return err
 	}
 	data.Collection, data.ID, data.Href, data.Once = v.collection, v.id, documentHref(v.collection, v.id), once()
-	return v.show(http.StatusPreconditionFailed, "conflict", v.page("Conflict on "+view.Visible(v.id), "overview", data, v.crumbs()...))
+	return v.show(http.StatusPreconditionFailed, "conflict", v.page("Conflict on "+visible(v.id), "overview", data,
+		v.crumbs()...))
 }
 
 // clockForm is what a form says of the clock of a document, beside its body, and of its target.
@@ -207,7 +209,8 @@ func clockOf(doc *Document) clockForm {
 func (c clockForm) wrong() bool { return c.Error != "" || c.TargetError != "" }
 
 func readClock(form url.Values, now time.Time) clockForm {
-	c := clockForm{Expires: strings.TrimSpace(form.Get("expires")), Keep: form.Get("clock") == wire.ClockKeep, Target: strings.TrimSpace(form.Get("target"))}
+	c := clockForm{Expires: strings.TrimSpace(form.Get("expires")), Keep: form.Get("clock") == wire.ClockKeep,
+		Target: strings.TrimSpace(form.Get("target"))}
 	if c.Keep {
 		c.headers = []string{wire.HeaderClock, wire.ClockKeep}
 	}
@@ -224,7 +227,8 @@ func readClock(form url.Values, now time.Time) clockForm {
 	if in, err := wire.ParseDuration(at); err == nil && in > 0 && in <= ttlrules.MaxSeconds*time.Second {
 		at = now.Add(in).UTC().Format(time.RFC3339Nano)
 	} else if _, err := wire.ParseInstant(at); err != nil {
-		c.Error = wire.Quote(c.Expires) + " is not valid: use an instant such as 2030-01-31T18:00:00Z, or a duration from now such as 90s, 2h or 7d"
+		c.Error = wire.Quote(c.Expires) + " is not valid: use an instant such as 2030-01-31T18:00:00Z, or a duration from " +
+			"now such as 90s, 2h or 7d"
 	}
 	c.headers = append(c.headers, wire.HeaderExpiresAt, at)
 	return c

@@ -16,9 +16,10 @@ type ahead struct {
 
 // aheads are all ranges, the shortest first.
 var aheads = []ahead{
-	{"1m", "1 minute", 60, false}, {"10m", "10 minutes", 60, false}, {"1h", "1 hour", 60, true}, {"6h", "6 hours", 72, false},
-	{"24h", "24 hours", 48, true}, {"7d", "7 days", 84, false}, {"30d", "30 days", 60, true}, {"90d", "90 days", 90, false},
-	{"365d", "1 year", 73, false}, {"3650d", "10 years", 60, false}, {farthest.Name, farthest.Text, farthest.buckets, false},
+	{"1m", "1 minute", 60, false}, {"10m", "10 minutes", 60, false}, {"1h", "1 hour", 60, true},
+	{"6h", "6 hours", 72, false}, {"24h", "24 hours", 48, true}, {"7d", "7 days", 84, false},
+	{"30d", "30 days", 60, true}, {"90d", "90 days", 90, false}, {"365d", "1 year", 73, false},
+	{"3650d", "10 years", 60, false}, farthest,
 }
 
 // farthest is the longest range that a forecast has.
@@ -107,14 +108,14 @@ type Chart struct {
 	Until wire.Time
 }
 
-// Bar is a bucket, and its place in the SVG.
+// bar is a bucket, and its place in the SVG.
 type bar struct {
 	wire.Bucket
 	X, Y, Width, Height float64
 }
 
 // newChart places buckets. Charts that are to be compared are made with the same most, at least that
-// of [Most].
+// of [mostOf].
 func newChart(buckets []wire.Bucket, most int64) Chart {
 	c := Chart{Bars: make([]bar, len(buckets)), Most: max(most, 1)}
 	if len(buckets) == 0 {
@@ -128,7 +129,8 @@ func newChart(buckets []wire.Bucket, most int64) Chart {
 		if b.Count > 0 {
 			height = max(height, leastHeight)
 		}
-		c.Bars[i] = bar{Bucket: b, X: step * (float64(i) + gap/2), Y: chartHeight - height, Width: step * (1 - gap), Height: height}
+		c.Bars[i] = bar{Bucket: b, X: step * (float64(i) + gap/2), Y: chartHeight - height, Width: step * (1 - gap),
+			Height: height}
 		c.Total += b.Count
 	}
 	return c

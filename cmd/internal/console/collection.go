@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/access"
-	"github.com/seed18712806/lapse/cmd/internal/console/view"
 	"github.com/seed18712806/lapse/sink/entries"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -78,7 +77,8 @@ func collection(v *visit) error { return v.showCollection(http.StatusOK, "") }
 // right.
 func (v *visit) showCollection(status int, dropError string) error {
 	within, offered := v.ahead("")
-	data := collectionData{Name: v.collection, Within: within.Text, DropError: dropError, Typed: v.r.PostForm.Get("confirm"), Once: once()}
+	data := collectionData{Name: v.collection, Within: within.Text, DropError: dropError,
+		Typed: v.r.PostForm.Get("confirm"), Once: once()}
 	config, exists, err := v.config(v.collection)
 	if err != nil {
 		return err
@@ -117,11 +117,15 @@ func (v *visit) showCollection(status int, dropError string) error {
 func (v *visit) documents(data *collectionData) error {
 	query := v.r.URL.Query()
 	after := query.Get("after")
-	data.First, data.Order, data.Prefix, data.Query = after == "", query.Get(orderField), query.Get("prefix"), v.readQuery()
+	data.First, data.Order, data.Prefix, data.Query = after == "", query.Get(orderField), query.Get("prefix"),
+		v.readQuery()
 	all := with(collectionHref(v.collection), "within", query.Get("within"))
 	byDeadline := string(wire.ByDeadline)
 	queried := data.Query.Asked
-	data.Orders = []link{{"All", all, data.Order == "" && !queried}, {"Next to expire", with(all, orderField, byDeadline), data.Order == byDeadline && !queried}}
+	data.Orders = []link{
+		{"All", all, data.Order == "" && !queried},
+		{"Next to expire", with(all, orderField, byDeadline), data.Order == byDeadline && !queried},
+	}
 	found, continuation, err := v.found(data, after)
 	if err != nil {
 		return err
@@ -147,7 +151,8 @@ func (v *visit) found(data *collectionData, after string) (documents []wire.Docu
 		return page.Documents, page.Continuation, err
 	}
 	var page wire.ListReply
-	err = v.readAny(apiCollectionPath(v.collection, "documents"), &page, "limit", strconv.Itoa(perPage), "continuation", after, "order", data.Order, "prefix", data.Prefix)
+	err = v.readAny(apiCollectionPath(v.collection, "documents"), &page, "limit", strconv.Itoa(perPage),
+		"continuation", after, "order", data.Order, "prefix", data.Prefix)
 	switch s := statusOf(err); {
 	case err != nil && (s == 0 || s == http.StatusBadRequest):
 		return nil, "", err
@@ -160,7 +165,8 @@ func (v *visit) found(data *collectionData, after string) (documents []wire.Docu
 // snippet is the beginning of a document, on one line.
 func snippet(document []byte) string {
 	const most = 4 * snippetRunes
-	text := view.Visible(strings.Join(strings.Fields(strings.ToValidUTF8(string(document[:min(len(document), most)]), "�")), " "))
+	text := visible(strings.Join(strings.Fields(strings.ToValidUTF8(string(document[:min(len(document), most)]), "�")),
+		" "))
 	runes := []rune(text)
 	if len(runes) > snippetRunes || len(document) > most {
 		return string(runes[:min(len(runes), snippetRunes)]) + "…"
@@ -170,9 +176,10 @@ func snippet(document []byte) string {
 
 // forecast asks for a forecast, with another default TTL if there is one. missing is why there is
 // none.
-func (v *visit) forecast(within ahead, defaultTTL string, limits ...string) (reply *wire.ForecastReply, missing string) {
+func (v *visit) forecast(within ahead, ttl string, limits ...string) (reply *wire.ForecastReply, missing string) {
 	reply = &wire.ForecastReply{}
-	parameters := append([]string{"within", within.Name, "buckets", strconv.Itoa(within.buckets), "defaultTtl", defaultTTL}, limits...)
+	parameters := []string{"within", within.Name, "buckets", strconv.Itoa(within.buckets), "defaultTtl", ttl}
+	parameters = append(parameters, limits...)
 	err := v.readAny(apiCollectionPath(v.collection, "forecast"), reply, parameters...)
 	if err != nil {
 		return nil, err.Error()
@@ -183,17 +190,18 @@ func (v *visit) forecast(within ahead, defaultTTL string, limits ...string) (rep
 // confirmed is what is wrong unless the name in the form is the one that it asks for, as it is or as
 // the page shows it.
 func (v *visit) confirmed(name string) string {
-	if typed := v.r.PostForm.Get("confirm"); typed == name || typed == view.Visible(name) {
+	if typed := v.r.PostForm.Get("confirm"); typed == name || typed == visible(name) {
 		return ""
 	}
-	return "That is not the name. To do it, type " + view.Visible(name)
+	return "That is not the name. To do it, type " + visible(name)
 }
 
 func drop(v *visit) error {
 	if text := v.confirmed(v.collection); text != "" && v.grant.Write {
 		return v.showCollection(http.StatusBadRequest, text)
 	}
-	a, err := v.write(http.MethodDelete, apiCollectionPath(v.collection), nil, "If-Match", quoted(v.r.PostForm.Get("etag")))
+	a, err := v.write(http.MethodDelete, apiCollectionPath(v.collection), nil, "If-Match",
+		quoted(v.r.PostForm.Get("etag")))
 	if err != nil {
 		return err
 	}
@@ -265,7 +273,8 @@ func (f *queryForm) request() (req wire.QueryRequest) {
 	if err != nil {
 		f.WhereError = err.Error()
 	}
-	req = wire.QueryRequest{Limit: perPage, Order: wire.Order(order), Scan: f.Scan, Where: make(map[string]json.RawMessage)}
+	req = wire.QueryRequest{Limit: perPage, Order: wire.Order(order), Scan: f.Scan,
+		Where: make(map[string]json.RawMessage)}
 	for pointer, condition := range where {
 		req.Where[pointer] = condition
 	}

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed18712806/lapse/cmd/internal/console/view"
 	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
 )
@@ -122,7 +121,8 @@ func saveConfiguration(v *visit) error {
 	case etag != data.Etag && data.Choice.Same(data.Now): // as after a double click
 		return v.redirect(with(collectionHref(v.collection), "done", "same"))
 	case etag != data.Etag:
-		data.Refused = "Somebody else has configured the collection since you looked. Below is the effect on the present configuration."
+		data.Refused = "Somebody else has configured the collection since you looked. Below is the effect on the present " +
+			"configuration."
 		return v.showConfigure(http.StatusPreconditionFailed, data)
 	case data.Preview && data.Expires():
 		if data.Confirm, data.Typed = v.confirmed(v.collection), v.r.PostForm.Get("confirm"); data.Confirm != "" {
@@ -145,7 +145,7 @@ func saveConfiguration(v *visit) error {
 }
 
 // Human is the default TTL that was chosen, for people.
-func (d *configureData) Human() string { return view.TTL(d.Choice.TTL) }
+func (d *configureData) Human() string { return ttlText(d.Choice.TTL) }
 
 // The modes: what the default TTL is.
 const (
@@ -179,7 +179,8 @@ func readChoice(form url.Values, now wire.Config) Choice {
 	if !choiceMade(form) {
 		return choiceOf(now)
 	}
-	c := Choice{Mode: form.Get("mode"), After: strings.TrimSpace(form.Get("after")), Indexing: wire.Indexing(form.Get("indexing"))}
+	c := Choice{Mode: form.Get("mode"), After: strings.TrimSpace(form.Get("after")),
+		Indexing: wire.Indexing(form.Get("indexing"))}
 	if c.Indexing == "" {
 		c.Indexing = now.IndexingMode
 	}
@@ -192,7 +193,8 @@ func readChoice(form url.Values, now wire.Config) Choice {
 		c.Mode = after
 		n, ok := seconds(c.After)
 		if !ok || n < 1 || n > ttlrules.MaxSeconds {
-			c.Error = fmt.Sprintf("%s is not valid: use a whole number of seconds from 1 to %d, or a duration such as 90s, 2h or 7d", wire.Quote(c.After), ttlrules.MaxSeconds)
+			c.Error = fmt.Sprintf("%s is not valid: use a whole number of seconds from 1 to %d, or a duration such as 90s, "+
+				"2h or 7d", wire.Quote(c.After), ttlrules.MaxSeconds)
 			return c
 		}
 		c.TTL = new(int32(n))

@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/seed18712806/lapse/cmd/internal/access"
-	"github.com/seed18712806/lapse/cmd/internal/console/view"
 	"github.com/seed18712806/lapse/cmd/internal/live"
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/sink/client"
@@ -172,7 +171,8 @@ func (v *visit) admit(r route) error {
 func (v *visit) parseForm(most int64) error {
 	if length := v.r.ContentLength; length > most {
 		v.w.Header().Set("Connection", "close") // or the server would read some of it
-		return access.NewProblem(http.StatusRequestEntityTooLarge, access.TooLarge, "The form has %d bytes, and %d are allowed.", length, most)
+		return access.NewProblem(http.StatusRequestEntityTooLarge, access.TooLarge,
+			"The form has %d bytes, and %d are allowed.", length, most)
 	}
 	v.r.Body = http.MaxBytesReader(v.w, v.hold.Body(v.r.Body), most)
 	err := v.r.ParseForm()
@@ -187,14 +187,15 @@ func (v *visit) parseForm(most int64) error {
 }
 
 // page is the frame of a page.
-func (v *visit) page(title, active string, data any, crumbs ...view.Crumb) view.Page {
+func (v *visit) page(title, active string, data any, crumbs ...Crumb) Page {
 	_, problems := v.c.opts.Ready()
 	first, domain := v.first()
-	return view.Page{
+	return Page{
 		Title: title, Active: active, Crumbs: crumbs, Data: data,
 		Notice: notices[v.r.URL.Query().Get("done")], Warned: v.r.URL.Query().Get("warned"), Now: v.now,
 		Version: v.c.opts.Version, Prefix: v.c.opts.Prefix,
-		SignedIn: v.token != "", All: v.grant.All(), ReadOnly: !v.grant.Write, Write: v.grant.Write && first == "", First: first, Domain: domain, Healthy: problems == nil, Sent: v.r.Method == http.MethodPost,
+		SignedIn: v.token != "", All: v.grant.All(), ReadOnly: !v.grant.Write, Write: v.grant.Write && first == "",
+		First: first, Domain: domain, Healthy: problems == nil, Sent: v.r.Method == http.MethodPost,
 	}
 }
 
@@ -207,8 +208,8 @@ func (v *visit) first() (url, domain string) {
 }
 
 // show answers with a page.
-func (v *visit) show(status int, name string, p view.Page) error {
-	body, err := view.Render(name, p)
+func (v *visit) show(status int, name string, p Page) error {
+	body, err := render(name, p)
 	if err != nil {
 		return err
 	}
@@ -247,7 +248,7 @@ var notices = map[string]string{
 }
 
 func asset(v *visit) error {
-	if !view.ServeAsset(v.w, v.r, v.r.PathValue("name")) {
+	if !serveAsset(v.w, v.r, v.r.PathValue("name")) {
 		return access.NewProblem(http.StatusNotFound, access.NoSuchRoute, "There is no such file.")
 	}
 	return nil
@@ -256,7 +257,8 @@ func asset(v *visit) error {
 // local is a path of this server that a form asked to be led to; the overview if it is none.
 func local(href string) string {
 	u, err := url.Parse(href)
-	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !strings.HasPrefix(href, "/") || strings.HasPrefix(href, "//") || strings.ContainsAny(href, "\\\t\r\n") {
+	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !strings.HasPrefix(href, "/") ||
+		strings.HasPrefix(href, "//") || strings.ContainsAny(href, "\\\t\r\n") {
 		return "/"
 	}
 	return href

@@ -75,7 +75,8 @@ type letter struct {
 // mayConsume refuses a token that is not for all collections: a consumer may have events of any.
 func (v *visit) mayConsume() error {
 	if !v.grant.All() {
-		return access.NewProblem(http.StatusForbidden, access.NotAllowed, "This token is not for all collections, and consumers may have events of all.")
+		return access.NewProblem(http.StatusForbidden, access.NotAllowed, "This token is not for all collections, and "+
+			"consumers may have events of all.")
 	}
 	return nil
 }
@@ -108,7 +109,8 @@ func (c consumers) rows() (durables []durable, letters []letter) {
 			at := slices.IndexFunc(durables, func(one durable) bool { return one.Account == account && one.Name == d.Durable })
 			if at < 0 {
 				at = len(durables)
-				durables = append(durables, durable{ConsumerStatus: client.ConsumerStatus{Account: account, Name: d.Durable}, Gone: true})
+				gone := client.ConsumerStatus{Account: account, Name: d.Durable}
+				durables = append(durables, durable{ConsumerStatus: gone, Gone: true})
 			}
 			durables[at].Kind, durables[at].Dead = "forwarder", d.Count
 			for _, l := range d.Last {
@@ -119,7 +121,9 @@ func (c consumers) rows() (durables []durable, letters []letter) {
 	slices.SortFunc(durables, func(a, b durable) int {
 		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.Name, b.Name))
 	})
-	slices.SortFunc(letters, func(a, b letter) int { return cmp.Or(cmp.Compare(b.Given, a.Given), cmp.Compare(b.Seq, a.Seq)) })
+	slices.SortFunc(letters, func(a, b letter) int {
+		return cmp.Or(cmp.Compare(b.Given, a.Given), cmp.Compare(b.Seq, a.Seq))
+	})
 	return durables, letters[:min(lettersShown, len(letters))]
 }
 
@@ -144,7 +148,8 @@ func resendLetters(v *visit) error {
 	}
 	name, account := v.r.PostForm.Get("name"), v.r.PostForm.Get("account")
 	if err := wire.CheckCollection(name); err != nil {
-		return access.BadRequest("the name of the consumer %s is not valid: use 1 to 128 of A-Z a-z 0-9 _ -", wire.Quote(name))
+		return access.BadRequest("the name of the consumer %s is not valid: use 1 to 128 of A-Z a-z 0-9 _ -",
+			wire.Quote(name))
 	}
 	if account != "" && !slices.Contains(v.c.opts.Accounts, account) {
 		return access.BadRequest("the account %s is not one for readers: use the button on the page", wire.Quote(account))
@@ -152,7 +157,8 @@ func resendLetters(v *visit) error {
 	err := forward.AskAgain(v.r.Context(), v.c.opts.Client.Conn(), v.c.opts.Prefix, account, name)
 	switch {
 	case errors.Is(err, forward.ErrNoForwarder):
-		return access.NewProblem(http.StatusConflict, noForwarder, "No lapse forward runs under the name %s, so nobody has the URL and the secret of the receiver.", name)
+		return access.NewProblem(http.StatusConflict, noForwarder, "No lapse forward runs under the name %s, so nobody "+
+			"has the URL and the secret of the receiver.", name)
 	case err != nil:
 		return access.NewProblem(http.StatusServiceUnavailable, access.Unavailable, "%s", err)
 	}

@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"github.com/seed18712806/lapse/cmd/internal/access"
-	"github.com/seed18712806/lapse/cmd/internal/console/view"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -51,9 +50,9 @@ func (a *answer) Warned(collection string) string {
 	case warning == "":
 		return ""
 	case strings.HasPrefix(warning, "collection "+collection+" is not configured"):
-		return view.NotConfigured
+		return notConfigured
 	}
-	return view.TTLIsOff
+	return ttlIsOff
 }
 
 // authorize sets the header with which the API knows the person.

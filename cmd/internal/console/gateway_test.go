@@ -14,10 +14,12 @@ import (
 func TestPaths(t *testing.T) {
 	var got string
 	api := access.NewRouter()
-	api.Handle("GET", "/v1/collections/{collection}/documents/{id}", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.PathValue("id") }))
+	api.Handle("GET", "/v1/collections/{collection}/documents/{id}", http.HandlerFunc(
+		func(_ http.ResponseWriter, r *http.Request) { got = r.PathValue("id") }))
 	v := &visit{c: &Console{opts: Options{API: api}}, r: httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)}
 	v.collection = "c"
-	for _, id := range []string{"1", ".", "..", "...", "/", "a/b", "//", "../..", "%2F", "%", "a b", "?x=1#y", "ä", "\x01", `"`, "+", "a;b", "~", ":"} {
+	for _, id := range []string{"1", ".", "..", "...", "/", "a/b", "//", "../..", "%2F", "%", "a b", "?x=1#y", "ä",
+		"\x01", `"`, "+", "a;b", "~", ":"} {
 		got, v.id = "", id
 		if _, err := v.get(); err != nil || got != id {
 			t.Errorf("%q: %q, %v", id, got, err)
@@ -47,7 +49,9 @@ func TestOnce(t *testing.T) {
 	})
 	v := &visit{c: &Console{opts: Options{API: api}}, token: "t"}
 	v.r = httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
-	for _, form := range [][]string{{"a", "PUT", "/1", "x", "1"}, {"b", "PUT", "/1", "x", "1"}, {"a", "POST", "/1", "x", "1"}, {"a", "PUT", "/2", "x", "1"}, {"a", "PUT", "/1", "y", "1"}, {"a", "PUT", "/1", "x", "2"}} {
+	for _, form := range [][]string{{"a", "PUT", "/1", "x", "1"}, {"b", "PUT", "/1", "x", "1"},
+		{"a", "POST", "/1", "x", "1"}, {"a", "PUT", "/2", "x", "1"}, {"a", "PUT", "/1", "y", "1"},
+		{"a", "PUT", "/1", "x", "2"}} {
 		for range 2 {
 			v.r.PostForm = url.Values{"once": form[:1]}
 			a, err := v.write(form[1], form[2], []byte(form[3]), "If-Match", form[4])

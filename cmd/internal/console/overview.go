@@ -33,9 +33,11 @@ type overviewData struct {
 func overview(v *visit) error {
 	role, problems := v.c.opts.Ready()
 	role = strings.TrimPrefix(strings.TrimPrefix(role, "ready"), ": ") // the head of the page says so
-	data := overviewData{Role: role, All: v.grant.All(), Figures: v.c.figures.Now(), History: v.c.figures.history(time.Now()), Process: processName(), Problems: problems}
+	data := overviewData{Role: role, All: v.grant.All(), Figures: v.c.figures.Now(),
+		History: v.c.figures.history(time.Now()), Process: processName(), Problems: problems}
 	first, _ := v.first()
-	data.Command, data.Examples, data.Once = v.firstWrite(), first == "" && v.grant.Write && v.grant.Covers(exampleCollection), once()
+	data.Command, data.Examples, data.Once = v.firstWrite(), first == "" && v.grant.Write &&
+		v.grant.Covers(exampleCollection), once()
 	data.First = v.r.URL.Query().Get("after") == ""
 	if err := v.collections(&data); err != nil {
 		if s := statusOf(err); s == http.StatusBadRequest || s == 0 {

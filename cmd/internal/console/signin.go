@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/seed18712806/lapse/cmd/internal/access"
-	"github.com/seed18712806/lapse/cmd/internal/console/view"
 )
 
 // signedIn finds the grant of the person; false if a token is needed and the cookie has none that
@@ -98,8 +97,8 @@ func signOut(v *visit) error {
 }
 
 // crumbs are the pages above one of a collection.
-func (v *visit) crumbs() []view.Crumb {
-	return []view.Crumb{{Text: "Overview", Href: "/"}, {Text: v.collection, Href: collectionHref(v.collection)}}
+func (v *visit) crumbs() []Crumb {
+	return []Crumb{{Text: "Overview", Href: "/"}, {Text: v.collection, Href: collectionHref(v.collection)}}
 }
 
 // cookieName is the name of the cookie. Browsers send the cookies of a host to all of its ports, so it
@@ -112,9 +111,9 @@ func cookieName(r *http.Request) string {
 	return "lapse-token" + port
 }
 
-// sessionCookie keeps a token, in letters that a cookie may have, until the browser ends; without a token it removes the
-// cookie. Scripts do not see it, and requests from pages of other sites do not have it. https says that the browser came
-// over https.
+// sessionCookie keeps a token, in letters that a cookie may have, until the browser ends; without a token it removes
+// the cookie. Scripts do not see it, and requests from pages of other sites do not have it. https says that the browser
+// came over https.
 func sessionCookie(r *http.Request, token string, https bool) *http.Cookie {
 	c := &http.Cookie{
 		Name: cookieName(r), Value: base64.RawURLEncoding.EncodeToString([]byte(token)), Path: "/",

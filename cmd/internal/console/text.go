@@ -7,8 +7,6 @@ import (
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
-
-	"github.com/seed18712806/lapse/cmd/internal/console/view"
 )
 
 // A page shows a document up to mostShown bytes, and indents it if that has no more, and no more than
@@ -115,7 +113,8 @@ func findBadJSON(body string) *badJSON {
 		from := max(0, utf8.RuneCountInString(body[begin:at])-snippetRunes)
 		line = "…" + string(runes[from:min(len(runes), from+2*snippetRunes)])
 	}
-	b := &badJSON{Line: 1 + strings.Count(before, "\n"), Column: 1 + utf8.RuneCountInString(body[begin:at]), Text: view.Visible(line)}
+	b := &badJSON{Line: 1 + strings.Count(before, "\n"), Column: 1 + utf8.RuneCountInString(body[begin:at]),
+		Text: visible(line)}
 	b.At = len(utf16.Encode([]rune(before)))
 	return b
 }

@@ -198,7 +198,8 @@ func (a *API) serve(r route) http.HandlerFunc {
 // handle checks the token and the names, receives the body of a write, and calls the handler of the
 // route. A request without a token that lapse knows has no span: anybody could make as many as they like.
 func (a *API) handle(r route, w *recorder, req *http.Request) (err error) {
-	call := &request{Request: req, grant: access.Everything, route: r.path, collection: req.PathValue("collection"), id: req.PathValue("id")}
+	call := &request{Request: req, grant: access.Everything, route: r.path, collection: req.PathValue("collection"),
+		id: req.PathValue("id")}
 	var client access.Client
 	if a.opts.Tokens != nil {
 		var ok bool
@@ -208,7 +209,8 @@ func (a *API) handle(r route, w *recorder, req *http.Request) (err error) {
 			call.grant, ok = a.opts.Tokens.Find(call.token)
 		}
 		if !ok {
-			return access.NewProblem(http.StatusUnauthorized, access.TokenRequired, "the request has no token that lapse knows: send it as Authorization: Bearer TOKEN")
+			return access.NewProblem(http.StatusUnauthorized, access.TokenRequired,
+				"the request has no token that lapse knows: send it as Authorization: Bearer TOKEN")
 		}
 	}
 	if a.opts.Trace != nil && r.kind != follows { // which may last for days
@@ -250,7 +252,8 @@ func (a *API) handle(r route, w *recorder, req *http.Request) (err error) {
 	}
 	call.hold = access.NewHold(client, a.bytes)
 	defer call.hold.Leave()
-	if r.kind == writes || r.method == http.MethodPost && r.kind == reads { // before the slot: the body may be slow to come
+	// before the slot: the body may be slow to come
+	if r.kind == writes || r.method == http.MethodPost && r.kind == reads {
 		if err := a.receive(call); err != nil {
 			return err
 		}
@@ -290,7 +293,8 @@ func (a *API) misdirected(r *request) error {
 	if url == "" {
 		return nil
 	}
-	p := access.NewProblem(http.StatusMisdirectedRequest, access.OtherRegion, "this region follows the region %q, which takes all writes: send this one to %s", domain, url)
+	p := access.NewProblem(http.StatusMisdirectedRequest, access.OtherRegion,
+		"this region follows the region %q, which takes all writes: send this one to %s", domain, url)
 	p.Location = url + r.URL.RequestURI()
 	return p
 }
@@ -331,7 +335,8 @@ func (r *request) parameters(several string, allowed ...string) (url.Values, err
 	}
 	for name, all := range values {
 		if !slices.Contains(allowed, name) {
-			return nil, access.BadRequest("parameter %s is not known here: use %s", wire.Quote(name), cmp.Or(strings.Join(allowed, ", "), "none"))
+			return nil, access.BadRequest("parameter %s is not known here: use %s", wire.Quote(name),
+				cmp.Or(strings.Join(allowed, ", "), "none"))
 		}
 		if len(all) > 1 && name != several {
 			return nil, access.BadRequest("parameter %s is there %d times: use it once", name, len(all))

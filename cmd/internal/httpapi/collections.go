@@ -117,7 +117,8 @@ func patchConfig(a *API, w http.ResponseWriter, r *request) error {
 		}
 		err = a.write(w, r, m)
 		var p *access.Problem
-		if given != "" || try == patchTries || m.ID != "" || !errors.As(err, &p) || p.Status != http.StatusPreconditionFailed {
+		if given != "" || try == patchTries || m.ID != "" || !errors.As(err, &p) ||
+			p.Status != http.StatusPreconditionFailed {
 			return err
 		}
 	}
@@ -203,7 +204,8 @@ func (a *API) dropNothing(w http.ResponseWriter, r *request, m client.Message) e
 			return err
 		}
 	}
-	return access.NewProblem(http.StatusNotFound, access.NoCollection, "collection %s does not exist: there is nothing to drop", r.collection)
+	return access.NewProblem(http.StatusNotFound, access.NoCollection, "collection %s does not exist: there is nothing "+
+		"to drop", r.collection)
 }
 
 func countDocuments(a *API, w http.ResponseWriter, r *request) error {
@@ -236,7 +238,8 @@ func forecastDocuments(a *API, w http.ResponseWriter, r *request) error {
 	if query.Has("maxLife") {
 		life, err := strconv.ParseInt(query.Get("maxLife"), 10, 32)
 		if err != nil || life < 0 {
-			return access.BadRequest("maxLife %q is not valid: use a whole number of seconds from 1 to %d, or 0 for none", query.Get("maxLife"), ttlrules.MaxSeconds)
+			return access.BadRequest("maxLife %q is not valid: use a whole number of seconds from 1 to %d, or 0 for none",
+				query.Get("maxLife"), ttlrules.MaxSeconds)
 		}
 		opts.MaxLife = new(int32(life))
 	}

@@ -73,7 +73,8 @@ func getDocument(a *API, w http.ResponseWriter, r *request) error {
 	}
 	renew := query.Get("renew")
 	if query.Has("renew") && renew != "true" && renew != "false" {
-		return access.BadRequest("renew %s is not valid: use true, to wait until the read has renewed the clock, or false", wire.Quote(renew))
+		return access.BadRequest("renew %s is not valid: use true, to wait until the read has renewed the clock, or "+
+			"false", wire.Quote(renew))
 	}
 	match, err := parseCondition(r.Header, "If-Match")
 	none, noneErr := parseCondition(r.Header, "If-None-Match")
@@ -88,7 +89,8 @@ func getDocument(a *API, w http.ResponseWriter, r *request) error {
 		return access.OfRead(err)
 	}
 	if match.set && !match.has(doc.Etag, false) {
-		return access.NewProblem(http.StatusPreconditionFailed, access.PreconditionFailed, "the document's etag is %s", doc.Etag)
+		return access.NewProblem(http.StatusPreconditionFailed, access.PreconditionFailed, "the document's etag is %s",
+			doc.Etag)
 	}
 	setVersion(w.Header(), doc.Etag, doc.Ts, doc.ExpiresAt)
 	setTarget(w.Header(), doc.Target)
@@ -147,7 +149,8 @@ func (r *request) list() (opts sink.ListOptions, err error) {
 	if err != nil {
 		return opts, err
 	}
-	opts = sink.ListOptions{MaxBytes: pageBytes, Continuation: query.Get("continuation"), Order: wire.Order(query.Get("order")), Prefix: query.Get("prefix")}
+	opts = sink.ListOptions{MaxBytes: pageBytes, Continuation: query.Get("continuation"),
+		Order: wire.Order(query.Get("order")), Prefix: query.Get("prefix")}
 	if opts.Until, opts.Within, err = span(query); err != nil {
 		return opts, err
 	}
@@ -160,7 +163,8 @@ func span(query url.Values) (until *wire.Time, d time.Duration, err error) {
 	if text := query.Get("until"); text != "" {
 		until = new(wire.Time)
 		if err := until.UnmarshalText([]byte(text)); err != nil {
-			return nil, 0, access.BadRequest("until %s is not valid: use an instant in RFC 3339 such as 2026-01-31T12:00:00Z", wire.Quote(text))
+			return nil, 0, access.BadRequest("until %s is not valid: use an instant in RFC 3339 such as "+
+				"2026-01-31T12:00:00Z", wire.Quote(text))
 		}
 	}
 	d, err = within(query)

@@ -47,7 +47,8 @@ func parseCondition(h http.Header, name string) (c condition, err error) {
 			end = strings.IndexByte(tag[1:], '"') + 1
 		}
 		if end < 1 {
-			return c, access.BadRequest("%s %s is not valid: use * or an etag in quotes, as in the header ETag, such as \"17\"", name, wire.Quote(rest))
+			return c, access.BadRequest("%s %s is not valid: use * or an etag in quotes, as in the header ETag, such as "+
+				"\"17\"", name, wire.Quote(rest))
 		}
 		if weak {
 			c.weak = append(c.weak, tag[1:end])
@@ -82,7 +83,8 @@ func (c condition) ifMatch() (string, error) {
 	}
 	switch len(possible) {
 	case 0:
-		return "", access.NewProblem(http.StatusPreconditionFailed, access.PreconditionFailed, "no version has an etag of If-Match: an etag is a number in quotes, such as \"17\", and not weak")
+		return "", access.NewProblem(http.StatusPreconditionFailed, access.PreconditionFailed,
+			"no version has an etag of If-Match: an etag is a number in quotes, such as \"17\", and not weak")
 	case 1:
 		return possible[0], nil
 	}
@@ -204,7 +206,8 @@ func idempotencyKey(h http.Header) (string, error) {
 	}
 	visible := func(c rune) bool { return ' ' < c && c <= '~' }
 	if len(values) > 1 || key == "" || len(key) > longestKey || strings.TrimFunc(key, visible) != "" {
-		return "", access.BadRequest("Idempotency-Key is not valid: use one, of 1 to %d visible ASCII characters, such as a UUID", longestKey)
+		return "", access.BadRequest("Idempotency-Key is not valid: use one, of 1 to %d visible ASCII characters, such as "+
+			"a UUID", longestKey)
 	}
 	return key, nil
 }
@@ -217,12 +220,17 @@ func (a *API) isRepeated(ctx context.Context, digest string, duplicate client.Re
 	if err == nil && first == digest {
 		return nil
 	}
-	p := access.NewProblem(http.StatusUnprocessableEntity, access.KeyUsed, "this Idempotency-Key belongs to another request, with another body or condition (sequence %s of the log): this one did nothing; send it with a new key", seq)
+	p := access.NewProblem(http.StatusUnprocessableEntity, access.KeyUsed,
+		"this Idempotency-Key belongs to another request, with another body or condition (sequence %s of the log): this "+
+			"one did nothing; send it with a new key", seq)
 	switch {
 	case errors.Is(err, client.ErrNotFound):
-		p.Detail = fmt.Sprintf("this Idempotency-Key belongs to a request that the log no longer has (sequence %s): this request did nothing; look at what is there now, and use a new key", seq)
+		p.Detail = fmt.Sprintf("this Idempotency-Key belongs to a request that the log no longer has (sequence %s): this "+
+			"request did nothing; look at what is there now, and use a new key", seq)
 	case err != nil:
-		p = access.NewProblem(http.StatusServiceUnavailable, access.Unavailable, "lapse could not read the request that has used this Idempotency-Key (sequence %s of the log: %s): this request did nothing; send it again with the same key", seq, err)
+		p = access.NewProblem(http.StatusServiceUnavailable, access.Unavailable,
+			"lapse could not read the request that has used this Idempotency-Key (sequence %s of the log: %s): this request "+
+				"did nothing; send it again with the same key", seq, err)
 	}
 	p.Seq = seq
 	return p

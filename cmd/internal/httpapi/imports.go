@@ -45,7 +45,8 @@ func importDocuments(a *API, w http.ResponseWriter, r *request) error {
 		return err
 	}
 	if m.ExpiresAt != "" || m.NotAfter != "" || m.Clock != "" || m.Target != "" {
-		return access.BadRequest("%s, %s, %s and %s have no meaning for many documents at once: use them with a single one", wire.HeaderExpiresAt, wire.HeaderNotAfter, wire.HeaderClock, wire.HeaderTarget)
+		return access.BadRequest("%s, %s, %s and %s have no meaning for many documents at once: use them with a single "+
+			"one", wire.HeaderExpiresAt, wire.HeaderNotAfter, wire.HeaderClock, wire.HeaderTarget)
 	}
 	if err := r.hold.Expect(r.Context(), importHeld); err != nil {
 		return err
@@ -161,7 +162,8 @@ func (i *importing) line(ctx context.Context, l ndjson.Line) error {
 	var doc ndjson.Record
 	var refused *access.Problem
 	if l.TooLong {
-		refused = access.NewProblem(http.StatusRequestEntityTooLarge, access.TooLarge, "the line has %d bytes, and %d are allowed", l.Size, i.api.mostBytes())
+		refused = access.NewProblem(http.StatusRequestEntityTooLarge, access.TooLarge,
+			"the line has %d bytes, and %d are allowed", l.Size, i.api.mostBytes())
 	} else {
 		var err error
 		if doc, err = ndjson.Parse(l.Text); err != nil {

@@ -70,7 +70,8 @@ func FuzzOutcomeLine(f *testing.F) {
 			Status int
 			Error  *string
 		}
-		if err := json.Unmarshal(b, &o); err != nil || o.Status != 503 || o.Error == nil || bytes.Count(b, []byte("\n")) != 1 {
+		if err := json.Unmarshal(b, &o); err != nil || o.Status != 503 || o.Error == nil ||
+			bytes.Count(b, []byte("\n")) != 1 {
 			t.Errorf("%s: %v", b, err)
 		}
 	})

@@ -21,7 +21,8 @@ func followEvents(a *API, w http.ResponseWriter, r *request) error {
 	}
 	kind := live.Kind(cmp.Or(query.Get("type"), string(live.Expired)))
 	if kind != live.Expired && kind != live.Due && kind != live.Expiring {
-		return access.BadRequest("type %s is not valid: use %s for expiry events, %s for messages, or %s for warnings", wire.Quote(string(kind)), live.Expired, live.Due, live.Expiring)
+		return access.BadRequest("type %s is not valid: use %s for expiry events, %s for messages, or %s for warnings",
+			wire.Quote(string(kind)), live.Expired, live.Due, live.Expiring)
 	}
 	return a.follow(w, r, kind, query)
 }
@@ -72,7 +73,8 @@ func (a *API) follow(w http.ResponseWriter, r *request, kind live.Kind, query ur
 			return err
 		}
 	case !r.grant.All():
-		return access.NewProblem(http.StatusForbidden, access.NotAllowed, "this token is not for all collections: use ?collection=")
+		return access.NewProblem(http.StatusForbidden, access.NotAllowed, "this token is not for all collections: use "+
+			"?collection=")
 	}
 	if err := where(&req, r.Header.Get("Last-Event-ID"), query.Get("since"), time.Now()); err != nil {
 		return err
@@ -116,7 +118,8 @@ func where(req *live.Request, lastID, since string, now time.Time) error {
 	if err != nil {
 		ago, err := wire.ParseDuration(since)
 		if err != nil {
-			return access.BadRequest("since %s is not valid: use an instant such as 2026-11-22T08:00:00Z, or a duration such as 90s, 12h or 7d", wire.Quote(since))
+			return access.BadRequest("since %s is not valid: use an instant such as 2026-11-22T08:00:00Z, or a duration such "+
+				"as 90s, 12h or 7d", wire.Quote(since))
 		}
 		at = now.Add(-ago)
 	}

@@ -27,7 +27,8 @@ const (
 // receive reads the body of a write.
 func (a *API) receive(r *request) error {
 	most := a.mostBytes()
-	tooLarge := access.NewProblem(http.StatusRequestEntityTooLarge, access.TooLarge, "the body is larger than %d bytes, the most that the NATS server takes with its event", most)
+	tooLarge := access.NewProblem(http.StatusRequestEntityTooLarge, access.TooLarge,
+		"the body is larger than %d bytes, the most that the NATS server takes with its event", most)
 	if r.ContentLength > most {
 		return tooLarge
 	}
@@ -68,7 +69,8 @@ func (a *API) mostBytes() int64 { return a.opts.Client.MaxPayload() - eventRoom 
 
 // checkType refuses a body of another media type, or one with an encoding.
 func checkType(r *request, want string) error {
-	refused := access.NewProblem(http.StatusUnsupportedMediaType, access.MediaType, "the body is %s: send %s, without a Content-Encoding", wire.Quote(r.Header.Get("Content-Type")), want)
+	refused := access.NewProblem(http.StatusUnsupportedMediaType, access.MediaType,
+		"the body is %s: send %s, without a Content-Encoding", wire.Quote(r.Header.Get("Content-Type")), want)
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
 		return refused
 	}
