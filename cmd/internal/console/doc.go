@@ -6,11 +6,11 @@
 // nothing is fetched from elsewhere.
 //
 // The console reads and writes by the HTTP API, in this process (gateway.go), with the token of the person who is
-// signed in. So the API decides what a token may do, checks conditions, limits and counts. A few things the API does not
-// have: the state of the system and the consumers, which the console asks NATS for by package client; single events and
-// the last ones, which it takes from package live; and the figures, which are the metrics of this process. The console
-// itself decides only what it shows. A cookie keeps the token (signin.go): the server keeps nothing, and the token
-// counts as long as the file of tokens has it.
+// signed in. So the API decides what a token may do, checks conditions, limits and counts. A few things the API does
+// not have: the state of the system and the consumers, which the console asks NATS for by package client; single events
+// and the last ones, which it takes from package live; and the figures, which are the metrics of this process. The
+// console itself decides only what it shows. A cookie keeps the token (signin.go): the server keeps nothing, and the
+// token counts as long as the file of tokens has it.
 //
 // A request passes through these files:
 //

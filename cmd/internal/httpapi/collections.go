@@ -22,18 +22,15 @@ const patchTries = 5
 
 // listCollections lists the collections for which the token is.
 func listCollections(a *API, w http.ResponseWriter, r *request) error {
-	query, err := r.query("limit", "continuation")
+	limit, continuation, err := r.page()
 	if err != nil {
 		return err
 	}
-	limit, err := number(query, "limit", wire.MaxListLimit)
+	page, err := a.opts.Reader.Collections(r.Context(), sink.CollectionsOptions{Limit: limit, Continuation: continuation, Among: r.grant.Collections})
 	if err != nil {
-		return err
+		return access.OfRead(err)
 	}
-	page, err := a.opts.Reader.Collections(r.Context(), sink.CollectionsOptions{
-		Limit: limit, Continuation: query.Get("continuation"), Among: r.grant.Collections,
-	})
-	return encode(w, r, page, err)
+	return encode(w, r, page, nil)
 }
 
 func getConfig(a *API, w http.ResponseWriter, r *request) error {
@@ -238,8 +235,7 @@ func forecastDocuments(a *API, w http.ResponseWriter, r *request) error {
 	if query.Has("maxLife") {
 		life, err := strconv.ParseInt(query.Get("maxLife"), 10, 32)
 		if err != nil || life < 0 {
-			return access.BadRequest("maxLife %q is not valid: use a whole number of seconds from 1 to %d, or 0 for none",
-				query.Get("maxLife"), ttlrules.MaxSeconds)
+			return access.BadRequest("maxLife %q is not valid: use a whole number of seconds from 1 to %d, or 0 for none", query.Get("maxLife"), ttlrules.MaxSeconds)
 		}
 		opts.MaxLife = new(int32(life))
 	}

@@ -1,6 +1,6 @@
-// Package httpapi is the HTTP API of lapse: documents, collections and live events under /v1/,
-// its description (OpenAPI 3.1) at /openapi.json, and that of the messages over NATS (AsyncAPI 3.0) at
-// /asyncapi.json; tests hold both against real answers and messages. [New] makes it, and [API.Register] adds it to a server.
+// Package httpapi is the HTTP API of lapse: documents, collections and live events under /v1/, its description (OpenAPI
+// 3.1) at /openapi.json, and that of the messages over NATS (AsyncAPI 3.0) at /asyncapi.json; tests hold both against
+// real answers and messages. [New] makes it, and [API.Register] adds it to a server.
 //
 // Writes go over NATS, by package client, and reads go to Redis: a read by the NATS service of
 // this process would cost a second round trip. Events come from package live. The headers are

@@ -149,8 +149,7 @@ func (r *request) list() (opts sink.ListOptions, err error) {
 	if err != nil {
 		return opts, err
 	}
-	opts = sink.ListOptions{MaxBytes: pageBytes, Continuation: query.Get("continuation"),
-		Order: wire.Order(query.Get("order")), Prefix: query.Get("prefix")}
+	opts = sink.ListOptions{MaxBytes: pageBytes, Continuation: query.Get("continuation"), Order: wire.Order(query.Get("order")), Prefix: query.Get("prefix")}
 	if opts.Until, opts.Within, err = span(query); err != nil {
 		return opts, err
 	}
@@ -163,8 +162,7 @@ func span(query url.Values) (until *wire.Time, d time.Duration, err error) {
 	if text := query.Get("until"); text != "" {
 		until = new(wire.Time)
 		if err := until.UnmarshalText([]byte(text)); err != nil {
-			return nil, 0, access.BadRequest("until %s is not valid: use an instant in RFC 3339 such as "+
-				"2026-01-31T12:00:00Z", wire.Quote(text))
+			return nil, 0, access.BadRequest("until %s is not valid: use an instant in RFC 3339 such as 2026-01-31T12:00:00Z", wire.Quote(text))
 		}
 	}
 	d, err = within(query)
@@ -182,6 +180,16 @@ func within(query url.Values) (time.Duration, error) {
 		return 0, access.BadRequest("within %s is not valid: use a duration over 0 such as 90s, 12h or 7d", wire.Quote(text))
 	}
 	return d, nil
+}
+
+// page reads the parameters of a page.
+func (r *request) page() (limit int, continuation string, err error) {
+	query, err := r.query("limit", "continuation")
+	if err != nil {
+		return 0, "", err
+	}
+	limit, err = number(query, "limit", wire.MaxListLimit)
+	return limit, query.Get("continuation"), err
 }
 
 // number reads a parameter that is a number from 1 on; 0 if it is absent.

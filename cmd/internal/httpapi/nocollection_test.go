@@ -6,8 +6,8 @@ import (
 	"github.com/seed18712806/lapse/cmd/internal/serve"
 )
 
-// TestNoCollection: a collection that was never configured is 404 on every route, with a code of its own and the command to run; a PATCH
-// of its configuration makes it, and it is listed while it is empty.
+// TestNoCollection: a collection that was never configured is 404 on every route, with a code of its own and the
+// command to run; a PATCH of its configuration makes it, and it is listed while it is empty.
 //
 // Goes red if a read of such a collection is empty, or a write makes it.
 func TestNoCollection(t *testing.T) {
