@@ -159,8 +159,7 @@ func (m message) withoutBody() message {
 
 // message reads a message for people, with the beginning of its document. lapse has written it, so it is valid.
 func (v *visit) message(from live.Message) message {
-	m := message{Seq: from.Seq, What: from.What(), Collection: from.Collection,
-		Href: root + "live/messages/" + strconv.FormatUint(from.Seq, 10)}
+	m := message{Seq: from.Seq, What: from.What(), Collection: from.Collection, Href: root + "live/messages/" + strconv.FormatUint(from.Seq, 10)}
 	switch from.Kind {
 	case live.Rejected:
 		m.Rejection = &live.Rejection{}

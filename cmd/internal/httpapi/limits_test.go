@@ -51,8 +51,7 @@ func newAPI(t testing.TB, r *rig, limits httpapi.Limits, timeout time.Duration,
 		t.Fatal(err)
 	}
 	t.Cleanup(writer.Close)
-	opts := httpapi.Options{Prefix: wire.DefaultPrefix, Client: writer, Reader: reader, GetMany: reader.GetMany,
-		Events: events, Logger: log, Limits: limits}
+	opts := httpapi.Options{Prefix: wire.DefaultPrefix, Client: writer, Reader: reader, GetMany: reader.GetMany, Events: events, Logger: log, Limits: limits}
 	for _, f := range set {
 		f(&opts)
 	}
