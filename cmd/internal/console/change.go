@@ -90,11 +90,11 @@ func createDocument(v *visit) error {
 	a, err := v.write(http.MethodPut, apiDocumentPath(v.collection, v.id), []byte(body),
 		append(form.Clock.headers, "If-None-Match", "*")...)
 	switch {
-	case statusOf(err) == http.StatusPreconditionFailed:
+	case problemOf(err).Status == http.StatusPreconditionFailed:
 		return v.showConflict(conflictData{Action: actionReplace, Mine: body, Clock: form.Clock})
 	case badField(err) != "":
 		form.BodyError, form.BadJSON = badField(err), findBadJSON(body)
-		return v.showEdit(statusOf(err), form)
+		return v.showEdit(problemOf(err).Status, form)
 	case err != nil:
 		return err
 	}
@@ -118,9 +118,10 @@ func changeDocument(v *visit) error {
 	switch action := v.r.PostForm.Get("action"); action {
 	case actionTouch:
 		a, err := v.write(http.MethodPost, path+"/touch", nil, "If-Match", match)
-		return v.changed(a, err, "touched", conflictData{Action: action})
+		return v.changed(a, err, documentHref(v.collection, v.id), "touched", conflictData{Action: action})
 	case actionDelete:
-		return v.deleteDocument(path, match)
+		a, err := v.write(http.MethodDelete, path, nil, "If-Match", match)
+		return v.changed(a, err, collectionHref(v.collection), "deleted", conflictData{Action: action})
 	case actionReplace:
 		return v.replaceDocument(path, match, etag)
 	default:
@@ -128,15 +129,15 @@ func changeDocument(v *visit) error {
 	}
 }
 
-// changed answers after a write: with the document, or with the conflict.
-func (v *visit) changed(a *answer, err error, notice string, conflict conflictData) error {
+// changed answers after a write: with the next page, or with the conflict.
+func (v *visit) changed(a *answer, err error, href, notice string, conflict conflictData) error {
 	switch {
-	case statusOf(err) == http.StatusPreconditionFailed:
+	case problemOf(err).Status == http.StatusPreconditionFailed:
 		return v.showConflict(conflict)
 	case err != nil:
 		return err
 	}
-	return v.done(a, documentHref(v.collection, v.id), notice)
+	return v.done(a, href, notice)
 }
 
 func (v *visit) replaceDocument(path, match, etag string) error {
@@ -153,21 +154,11 @@ func (v *visit) replaceDocument(path, match, etag string) error {
 	}
 	a, err := v.write(http.MethodPut, path, []byte(body), append(clock.headers, condition...)...)
 	if text := badField(err); text != "" {
-		return v.showEdit(statusOf(err), editData{Etag: etag, Body: body, Clock: clock, BodyError: text,
+		return v.showEdit(problemOf(err).Status, editData{Etag: etag, Body: body, Clock: clock, BodyError: text,
 			BadJSON: findBadJSON(body)})
 	}
-	return v.changed(a, err, "saved", conflictData{Action: actionReplace, Mine: body, MineEtag: etag, Clock: clock})
-}
-
-func (v *visit) deleteDocument(path, match string) error {
-	a, err := v.write(http.MethodDelete, path, nil, "If-Match", match)
-	if statusOf(err) == http.StatusPreconditionFailed {
-		return v.showConflict(conflictData{Action: actionDelete})
-	}
-	if err != nil {
-		return err
-	}
-	return v.done(a, collectionHref(v.collection), "deleted")
+	href := documentHref(v.collection, v.id)
+	return v.changed(a, err, href, "saved", conflictData{Action: actionReplace, Mine: body, MineEtag: etag, Clock: clock})
 }
 
 // showConflict shows both versions. Theirs is missing if the document is gone.
@@ -176,7 +167,7 @@ func (v *visit) showConflict(data conflictData) error {
 	switch {
 	case err == nil:
 		data.Theirs, data.Text = doc, newText(doc.Body, false)
-	case statusOf(err) != http.StatusNotFound || data.Action != actionReplace:
+	case problemOf(err).Status != http.StatusNotFound || data.Action != actionReplace:
 		return err
 	}
 	data.Collection, data.ID, data.Href, data.Once = v.collection, v.id, documentHref(v.collection, v.id), once()

@@ -2,7 +2,6 @@ package console
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -153,7 +152,7 @@ func (v *visit) found(data *collectionData, after string) (documents []wire.Docu
 	var page wire.ListReply
 	err = v.readAny(apiCollectionPath(v.collection, "documents"), &page, "limit", strconv.Itoa(perPage),
 		"continuation", after, "order", data.Order, "prefix", data.Prefix)
-	switch s := statusOf(err); {
+	switch s := problemOf(err).Status; {
 	case err != nil && (s == 0 || s == http.StatusBadRequest):
 		return nil, "", err
 	case err != nil:
@@ -211,7 +210,7 @@ func drop(v *visit) error {
 // badField is the reason for which lapse refused an input, to be shown at its field; empty if the
 // error is about something else.
 func badField(err error) string {
-	switch statusOf(err) {
+	switch problemOf(err).Status {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
 		return err.Error()
 	}
@@ -315,14 +314,14 @@ func (v *visit) ask(f *queryForm, after string) (page wire.QueryReply, missing s
 	}
 	req.Continuation = after
 	page, err = v.query(req)
-	switch status := statusOf(err); {
+	switch status := problemOf(err).Status; {
 	case err == nil:
 		f.Count = examined(page.Examined)
 		return page, "", nil
-	case isNoCollection(err):
+	case problemOf(err).Code == access.NoCollection:
 		return page, "", nil
 	case status == http.StatusBadRequest:
-		f.WhereError, f.NoIndex = err.Error(), isNoIndex(err)
+		f.WhereError, f.NoIndex = err.Error(), problemOf(err).Code == access.NoIndex
 		return page, "", nil
 	case status == 0:
 		return page, "", err
@@ -336,10 +335,4 @@ func examined(n int64) string {
 		return "1 was examined for this page"
 	}
 	return fmt.Sprintf("%d were examined for this page", n)
-}
-
-// isNoIndex reports whether no index of the collection serves a query.
-func isNoIndex(err error) bool {
-	p, ok := errors.AsType[*access.Problem](err)
-	return ok && p.Code == access.NoIndex
 }

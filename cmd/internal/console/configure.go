@@ -134,7 +134,7 @@ func saveConfiguration(v *visit) error {
 		return err
 	}
 	a, err := v.write(http.MethodPut, apiCollectionPath(v.collection), body, "If-Match", quoted(etag))
-	if s := statusOf(err); s == http.StatusBadRequest || s == http.StatusPreconditionFailed {
+	if s := problemOf(err).Status; s == http.StatusBadRequest || s == http.StatusPreconditionFailed {
 		data.Refused = err.Error()
 		return v.showConfigure(s, data)
 	}

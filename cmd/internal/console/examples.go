@@ -52,7 +52,7 @@ func makeExamples(v *visit) error {
 	for _, d := range exampleDocuments {
 		path := apiDocumentPath(exampleCollection, d.id)
 		_, err := v.write(http.MethodPut, path, []byte(d.body), "If-None-Match", "*")
-		if err != nil && statusOf(err) != http.StatusPreconditionFailed {
+		if err != nil && problemOf(err).Status != http.StatusPreconditionFailed {
 			return err
 		}
 	}

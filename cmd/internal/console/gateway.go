@@ -154,24 +154,18 @@ func quoted(etag string) string {
 	return `"` + etag + `"`
 }
 
-// statusOf is the status of a problem; 0 of another error.
-func statusOf(err error) int {
+// problemOf is the problem that an error is; that of another error has no status and no code.
+func problemOf(err error) access.Problem {
 	if p, ok := errors.AsType[*access.Problem](err); ok {
-		return p.Status
+		return *p
 	}
-	return 0
-}
-
-// isNoCollection reports whether a collection does not exist: it was never configured, and no write makes it.
-func isNoCollection(err error) bool {
-	p, ok := errors.AsType[*access.Problem](err)
-	return ok && p.Code == access.NoCollection
+	return access.Problem{}
 }
 
 // config reads the configuration of a collection. One that does not exist has that with which it would begin.
 func (v *visit) config(collection string) (config wire.Config, exists bool, err error) {
 	err = v.read(apiCollectionPath(collection), &config)
-	if isNoCollection(err) {
+	if problemOf(err).Code == access.NoCollection {
 		return wire.Config{IndexingMode: wire.Consistent}, false, nil
 	}
 	return config, true, err
@@ -179,7 +173,7 @@ func (v *visit) config(collection string) (config wire.Config, exists bool, err 
 
 // readAny reads what is below a collection. One that does not exist has nothing, and into stays as it is.
 func (v *visit) readAny(path string, into any, query ...string) error {
-	if err := v.read(path, into, query...); !isNoCollection(err) {
+	if err := v.read(path, into, query...); problemOf(err).Code != access.NoCollection {
 		return err
 	}
 	return nil

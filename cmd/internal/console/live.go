@@ -97,7 +97,7 @@ func livePage(v *visit) error {
 	status := http.StatusOK
 	if err != nil {
 		data.Error = err.Error()
-		if status = statusOf(err); topic.Collection == "" {
+		if status = problemOf(err).Status; topic.Collection == "" {
 			status = http.StatusOK // nothing is wrong with the request yet
 		}
 	} else if data.NoChanges, err = v.noChanges(topic); err != nil {

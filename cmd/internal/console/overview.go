@@ -40,7 +40,7 @@ func overview(v *visit) error {
 		v.grant.Covers(exampleCollection), once()
 	data.First = v.r.URL.Query().Get("after") == ""
 	if err := v.collections(&data); err != nil {
-		if s := statusOf(err); s == http.StatusBadRequest || s == 0 {
+		if s := problemOf(err).Status; s == http.StatusBadRequest || s == 0 {
 			return err
 		}
 		data.Missing = err.Error() // the rest of the page tells what is wrong
