@@ -200,18 +200,9 @@ func (a *API) serve(r route) http.HandlerFunc {
 func (a *API) handle(r route, w *recorder, req *http.Request) (err error) {
 	call := &request{Request: req, grant: access.Everything, route: r.path, collection: req.PathValue("collection"),
 		id: req.PathValue("id")}
-	var client access.Client
-	if a.opts.Tokens != nil {
-		var ok bool
-		call.token, ok = bearer(req.Header)
-		client = access.ClientOf(call.token)
-		if ok {
-			call.grant, ok = a.opts.Tokens.Find(call.token)
-		}
-		if !ok {
-			return access.NewProblem(http.StatusUnauthorized, access.TokenRequired,
-				"the request has no token that lapse knows: send it as Authorization: Bearer TOKEN")
-		}
+	client, err := a.authorize(call)
+	if err != nil {
+		return err
 	}
 	if a.opts.Trace != nil && r.kind != follows { // which may last for days
 		end := a.opts.Trace(req, r.path, r.kind == writes)
@@ -277,6 +268,22 @@ func (a *API) handle(r route, w *recorder, req *http.Request) (err error) {
 		a.opts.Logger.Error("HTTP request failed", slog.String("path", req.URL.Path), slog.Any("error", err))
 	}
 	return access.NewProblem(http.StatusInternalServerError, access.Internal, "%s", err)
+}
+
+// authorize finds the grant of the token of a request, and the client that has the token.
+func (a *API) authorize(r *request) (client access.Client, err error) {
+	if a.opts.Tokens == nil {
+		return client, nil
+	}
+	var ok bool
+	if r.token, ok = bearer(r.Header); ok {
+		r.grant, ok = a.opts.Tokens.Find(r.token)
+	}
+	if !ok {
+		return client, access.NewProblem(http.StatusUnauthorized, access.TokenRequired,
+			"the request has no token that lapse knows: send it as Authorization: Bearer TOKEN")
+	}
+	return access.ClientOf(r.token), nil
 }
 
 // whole is the context of a request whose client may close its half of the connection once it has sent the request:
