@@ -18,7 +18,8 @@ func (b *tab) tabTo(selector string) {
 	for range 100 {
 		b.press(kb.Tab)
 		if eval[bool](b, fmt.Sprintf("document.activeElement.matches(%s)", quote(selector))) {
-			if !eval[bool](b, `(s => s.outlineStyle !== "none" && parseFloat(s.outlineWidth) > 0)(getComputedStyle(document.activeElement))`) {
+			if !eval[bool](b,
+				`(s => s.outlineStyle !== "none" && parseFloat(s.outlineWidth) > 0)(getComputedStyle(document.activeElement))`) {
 				b.t.Errorf("one cannot see that %s has the focus", selector)
 			}
 			return
@@ -114,7 +115,8 @@ func (r *rig) plain(t *testing.T) {
 func (r *rig) withRedis(t *testing.T, redis *harness.Redis, flags ...string) *harness.Lapse {
 	t.Helper()
 	nats := harness.Address(harness.FreePort(t))
-	l := harness.PrepareLapse(t, append([]string{"--nats-listen", nats, "--data", t.TempDir(), "--redis", "redis://" + redis.Address()}, flags...)...)
+	l := harness.PrepareLapse(t, append([]string{"--nats-listen", nats, "--data", t.TempDir(), "--redis",
+		"redis://" + redis.Address()}, flags...)...)
 	l.NATSURL = "nats://" + nats
 	l.Start()
 	return l

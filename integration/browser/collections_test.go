@@ -17,11 +17,13 @@ func (r *rig) empty(t *testing.T) {
 	b := r.tab(t)
 	b.open("/")
 	b.untilText("main", "There are no collections yet")
-	if got := b.text("#command"); !strings.Contains(got, "curl ") || !strings.Contains(got, "/v1/collections/examples/documents/tea") {
+	if got := b.text("#command"); !strings.Contains(got, "curl ") || !strings.Contains(got,
+		"/v1/collections/examples/documents/tea") {
 		t.Errorf("the command is %q", got)
 	}
 	eval[string](b, `document.getElementById("copy").className = "before"`)
-	b.until("the page has refreshed itself, and still offers to copy", `(e => e.className !== "before" && !e.hidden && e.onclick !== null)(document.getElementById("copy"))`)
+	b.until("the page has refreshed itself, and still offers to copy",
+		`(e => e.className !== "before" && !e.hidden && e.onclick !== null)(document.getElementById("copy"))`)
 	b.inspect("overview-empty")
 	b.clickTo(`a[href="/console/live"]`)
 	b.untilText("#connection", "Live")
@@ -79,7 +81,8 @@ func (r *rig) many(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range n {
-		if err := batch.Upsert(t.Context(), fmt.Sprintf("document-%04d", i), document{"n": i, "ttl": 3600 + 120*(i%600)}); err != nil {
+		if err := batch.Upsert(t.Context(), fmt.Sprintf("document-%04d", i), document{"n": i,
+			"ttl": 3600 + 120*(i%600)}); err != nil {
 			t.Fatal(err)
 		}
 	}

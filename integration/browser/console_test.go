@@ -23,7 +23,8 @@ func TestConsole(t *testing.T) {
 	t.Run("beside", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T){
 			"documents": r.documents, "expiry": r.expiry, "conflict": r.conflict, "hostile": r.hostile,
-			"overview": r.overview, "many": r.many, "queries": r.queries, "configure": r.configure, "drop": r.drop, "live": r.live,
+			"overview": r.overview, "many": r.many, "queries": r.queries, "configure": r.configure, "drop": r.drop,
+			"live":     r.live,
 			"keyboard": r.keyboard, "plain": r.plain, "signIn": r.signIn, "demo": r.demo,
 			"changes": r.changes, "leave": r.leave, "consumers": r.consumers,
 		} {
@@ -44,7 +45,8 @@ func (r *rig) reports(t *testing.T) {
 			http.NotFound(w, req)
 			return
 		}
-		w.Header().Set("Content-Security-Policy", "default-src 'none'; script-src 'nonce-a'; style-src 'unsafe-inline'; img-src *")
+		w.Header().Set("Content-Security-Policy", "default-src 'none'; script-src 'nonce-a'; style-src 'unsafe-inline'; "+
+			"img-src *")
 		_, _ = io.WriteString(w, `<html><body><p style="width:500px">wide</p><p style="color:#ddd">pale</p>
 			<script nonce="a">console.warn("a warning"); setTimeout(() => { throw new Error("thrown") })</script>
 			<script>document.title = "inline"</script><img src="/missing"></body></html>`)
@@ -55,7 +57,8 @@ func (r *rig) reports(t *testing.T) {
 	reported := ""
 	harness.Until(t, harness.Limit, "the browser reports it all", func(context.Context) error {
 		reported += strings.Join(b.seen(), "\n")
-		for _, want := range []string{"to another host", "console.warning: ", "Error: thrown", "Content Security Policy", "404 (Not Found)"} {
+		for _, want := range []string{"to another host", "console.warning: ", "Error: thrown", "Content Security Policy",
+			"404 (Not Found)"} {
 			if !strings.Contains(reported, want) {
 				return fmt.Errorf("%q is not in:\n%s", want, reported)
 			}

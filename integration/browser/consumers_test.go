@@ -24,12 +24,14 @@ func (r *rig) consumers(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: p.DeadStream(), Subjects: []string{p.Dead("*", "*")}}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: p.DeadStream(),
+		Subjects: []string{p.Dead("*", "*")}}); err != nil {
 		t.Fatal(err)
 	}
 	expire(t, r.collection(t, "billed", client.Never), "1", "2")
 	letter := &nats.Msg{Subject: p.Dead(name, "x"), Data: []byte(`{"id":"1"}`), Header: nats.Header{
-		"Lapse-Dead-Reason": {"the receiver answers 500"}, "ce-source": {"/lapse/17/collections/billed"}, "ce-id": {"billed/1/7"},
+		"Lapse-Dead-Reason": {"the receiver answers 500"}, "ce-source": {"/lapse/17/collections/billed"},
+		"ce-id": {"billed/1/7"},
 	}}
 	if _, err := js.PublishMsg(t.Context(), letter); err != nil {
 		t.Fatal(err)

@@ -35,7 +35,9 @@ func (r *rig) demo(t *testing.T) {
 	b.untilText("main", "readings")
 	b.clickTo(`nav a[href="/console/live"]`)
 	b.untilText("#connection", "Live")
-	b.until("events come", `(window.first ??= document.querySelector("#messages tbody tr")) && document.querySelector("#messages tbody tr") !== window.first`)
+	b.until("events come",
+		`(window.first ??= document.querySelector("#messages tbody tr")) && `+
+			`document.querySelector("#messages tbody tr") !== window.first`)
 	b.clickTo(`nav[aria-label="What to follow"] a[href*="rejections"]`)
 	b.untilText("#messages tbody tr .reason", "ttl 0.5")
 	b.clickTo("#messages tbody a")

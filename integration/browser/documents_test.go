@@ -125,7 +125,8 @@ func (r *rig) expiry(t *testing.T) {
 	}
 	b.untilText("#gone", "has expired")
 	b.untilText(".countdown", "expired")
-	b.until("nothing can be done with it", `["#touch", "#edit", "#delete-form"].every(s => !document.querySelector(s).checkVisibility())`)
+	b.until("nothing can be done with it",
+		`["#touch", "#edit", "#delete-form"].every(s => !document.querySelector(s).checkVisibility())`)
 	b.glance("document-expired")
 	b.do("reload", chromedp.Reload())
 	b.untilText("h1", "not there")
@@ -241,7 +242,8 @@ func (r *rig) hostile(t *testing.T) {
 	b.glance("collection-hostile")
 	for _, id := range ids {
 		b.open("/console/collections/hostile")
-		n := eval[int](b, fmt.Sprintf(`[...document.querySelectorAll("#documents th a")].findIndex(a => a.textContent === %s)`, quote(id)))
+		n := eval[int](b, fmt.Sprintf(
+			`[...document.querySelectorAll("#documents th a")].findIndex(a => a.textContent === %s)`, quote(id)))
 		b.clickTo(fmt.Sprintf("#documents tbody tr:nth-child(%d) th a", n+1))
 		if got := eval[string](b, `document.querySelector("h1").textContent`); got != id {
 			t.Errorf("the page of %q has the heading %q", id, got)

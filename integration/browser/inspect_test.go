@@ -63,7 +63,8 @@ func (b *tab) look(s screen, theme string) (faults []string) {
 	if !eval[bool](b, `typeof axe === "object"`) {
 		b.do("load axe", chromedp.Evaluate[chromedp.Void](b.r.axe))
 	}
-	text := eval[string](b, `axe.run(document, {preload: false, resultTypes: ["violations"]}).then(r => JSON.stringify(r.violations))`)
+	text := eval[string](b,
+		`axe.run(document, {preload: false, resultTypes: ["violations"]}).then(r => JSON.stringify(r.violations))`)
 	var violations []struct {
 		ID, Help string
 		Nodes    []struct{ HTML, FailureSummary string }

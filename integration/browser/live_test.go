@@ -103,7 +103,8 @@ func (r *rig) live(t *testing.T) {
 	// Warnings.
 	b.clickTo(`nav[aria-label="What to follow"] a[href*="warnings"]`)
 	b.untilText("#connection", "Live")
-	e := wire.Expiring{ID: "soon", Collection: "ticks", Document: []byte(`{"n":7}`), Etag: 7, Ts: 1769860800000, TTL: 90, ExpiresAt: 1769860830000, Before: 5}
+	e := wire.Expiring{ID: "soon", Collection: "ticks", Document: []byte(`{"n":7}`), Etag: 7, Ts: 1769860800000,
+		TTL: 90, ExpiresAt: 1769860830000, Before: 5}
 	if err := harness.Warn(t.Context(), r.client.Conn(), e, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +167,8 @@ func (r *rig) leave(t *testing.T) {
 	b := r.tab(t)
 	b.expect("status of 404")
 	put(t, c, "stays", document{"n": 0}, client.TTL(time.Hour))
-	for ttl := 2 * time.Second; b.count(`tr[data-id="renewed"]`) == 0; ttl *= 2 { // until they live longer than the page takes
+	// until they live longer than the page takes
+	for ttl := 2 * time.Second; b.count(`tr[data-id="renewed"]`) == 0; ttl *= 2 {
 		for _, id := range []string{"1", "2", "renewed"} {
 			put(t, c, id, document{"n": 1}, client.TTL(ttl))
 		}

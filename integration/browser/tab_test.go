@@ -284,7 +284,8 @@ func (b *tab) theme(name string) {
 // withoutJavaScript turns it off for the page. The test itself still evaluates expressions.
 func (b *tab) withoutJavaScript() {
 	b.t.Helper()
-	if _, err := chromedp.Call(b.ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}); err != nil {
+	if _, err := chromedp.Call(b.ctx, emulation.SetScriptExecutionDisabled,
+		emulation.SetScriptExecutionDisabledParams{Value: true}); err != nil {
 		b.t.Fatal(err)
 	}
 }

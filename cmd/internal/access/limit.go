@@ -70,7 +70,8 @@ func (l *Limit) take(c Client, n int64) error {
 			"this process has %d %s under way, and allows %d: try again, or ask another process", l.used, l.what, l.most)
 	case c != (Client{}) && mine+n > free:
 		return NewProblem(http.StatusServiceUnavailable, TooMany+l.name,
-			"this token has %d %s under way, and the %d that are free are not for it alone: wait for some of its requests to end, or ask another process", mine, l.what, free)
+			"this token has %d %s under way, and the %d that are free are not for it alone: wait for some of its requests to "+
+				"end, or ask another process", mine, l.what, free)
 	}
 	l.used += n
 	l.by[c] = mine + n
@@ -133,9 +134,12 @@ func (l *Limit) Give(c Client, n int64) {
 func (l *Limit) Used() int64 { l.mu.Lock(); defer l.mu.Unlock(); return l.used }
 
 var (
-	limitUsed    = prometheus.NewDesc("lapse_http_taken", "What the requests over HTTP have of a limit now.", []string{"limit"}, nil)
-	limitMost    = prometheus.NewDesc("lapse_http_allowed", "What the requests over HTTP may have of a limit.", []string{"limit"}, nil)
-	limitRefused = prometheus.NewDesc("lapse_http_refused_total", "Requests over HTTP that this process has refused because they would exceed a limit.", []string{"limit"}, nil)
+	limitUsed = prometheus.NewDesc("lapse_http_taken", "What the requests over HTTP have of a limit now.",
+		[]string{"limit"}, nil)
+	limitMost = prometheus.NewDesc("lapse_http_allowed", "What the requests over HTTP may have of a limit.",
+		[]string{"limit"}, nil)
+	limitRefused = prometheus.NewDesc("lapse_http_refused_total", "Requests over HTTP that this process has refused "+
+		"because they would exceed a limit.", []string{"limit"}, nil)
 )
 
 // Limits are a [prometheus.Collector] of several limits.

@@ -102,7 +102,8 @@ func TestSend(t *testing.T) {
 			takes, ends time.Duration
 			all         bool
 		}{{time.Second, 10 * time.Second, true}, {stall + 1, stall, false}, {4 * time.Second, whole, false}} {
-			h, w, began := NewHold(Client{}, NewLimit("bytes", "bytes", 1<<20)), &slow{header: http.Header{}, takes: c.takes}, time.Now()
+			h, w, began := NewHold(Client{}, NewLimit("bytes", "bytes", 1<<20)), &slow{header: http.Header{},
+				takes: c.takes}, time.Now()
 			if err := h.Send(w, 200, make([]byte, 10*piece)); err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,7 +44,7 @@ const (
 // retryAfter is the header of every 503, in seconds.
 const retryAfter = "1"
 
-// Problem is an answer. Make it with [New].
+// Problem is an answer. [NewProblem] makes one.
 type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -53,13 +54,16 @@ type Problem struct {
 	Seq    string `json:"seq,omitempty"` // of the write in the log, if its outcome is not known
 
 	Location string `json:"-"` // where to send the request instead; only of OtherRegion
+	Allow    string `json:"-"` // the methods that the path has; only of MethodNotAllowed
 }
 
+// Error implements error.
 func (p *Problem) Error() string { return p.Detail }
 
 // NewProblem makes a problem.
 func NewProblem(status int, code, format string, args ...any) *Problem {
-	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: fmt.Sprintf(format, args...)}
+	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code,
+		Detail: fmt.Sprintf(format, args...)}
 }
 
 // BadRequest makes a problem of a request that is wrong.
@@ -74,32 +78,17 @@ var codes = map[int]string{
 	wire.StatusUnavailable: Unavailable,
 }
 
-// codeOf is the code for a status with which lapse answers.
-func codeOf(status int) string {
-	if code, ok := codes[status]; ok {
-		return code
-	}
-	return Internal
-}
-
 // OfOutcome is the answer to a write that lapse has rejected. The reason names the header of HTTP,
 // and not that of the message.
 func OfOutcome(o wire.Outcome) *Problem {
-	code := codeOf(o.Status)
-	if o.Reason != "" {
-		code = o.Reason
-	}
+	code := cmp.Or(o.Reason, codes[o.Status], Internal)
 	return NewProblem(o.Status, code, "%s", strings.ReplaceAll(o.Error, "header "+wire.HeaderIfMatch, "header If-Match"))
 }
 
 // OfRead is the answer to a read that failed.
 func OfRead(err error) error {
 	status, text := service.StatusOf(err)
-	code := codeOf(status)
-	if reason := service.ReasonOf(err); reason != "" {
-		code = reason
-	}
-	return NewProblem(status, code, "%s", text)
+	return NewProblem(status, cmp.Or(service.ReasonOf(err), codes[status], Internal), "%s", text)
 }
 
 // OfWrite is the answer to a write that has no outcome: an error of package client, or one that
@@ -109,7 +98,8 @@ func OfWrite(result client.Result, err error) *Problem {
 	switch {
 	case errors.As(err, &p):
 	case errors.Is(err, client.ErrUnknownOutcome) && result.Seq == 0:
-		p = NewProblem(http.StatusGatewayTimeout, OutcomeUnknown, "%s (over HTTP, the message id is the Idempotency-Key)", err)
+		p = NewProblem(http.StatusGatewayTimeout, OutcomeUnknown, "%s (over HTTP, the message id is the Idempotency-Key)",
+			err)
 	case errors.Is(err, client.ErrUnknownOutcome):
 		p = NewProblem(http.StatusGatewayTimeout, OutcomeUnknown, "%s", err)
 		p.Seq = strconv.FormatUint(result.Seq, 10)

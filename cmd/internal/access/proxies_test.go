@@ -16,8 +16,10 @@ func TestProxies(t *testing.T) {
 		from, proto string
 		want        bool
 	}{
-		{"127.0.0.1:5", "https", true}, {"127.0.0.1:5", "HTTPS", true}, {"10.1.2.3:5", "https", true}, {"[fd00::1%eth0]:5", "https", true}, {"[::ffff:10.1.2.3]:5", "https", true},
-		{"127.0.0.2:5", "https", false}, {"10.2.0.1:5", "https", false}, {"127.0.0.1:5", "http", false}, {"127.0.0.1:5", "", false}, {"127.0.0.1:5", "https, http", false},
+		{"127.0.0.1:5", "https", true}, {"127.0.0.1:5", "HTTPS", true}, {"10.1.2.3:5", "https", true},
+		{"[fd00::1%eth0]:5", "https", true}, {"[::ffff:10.1.2.3]:5", "https", true},
+		{"127.0.0.2:5", "https", false}, {"10.2.0.1:5", "https", false}, {"127.0.0.1:5", "http", false},
+		{"127.0.0.1:5", "", false}, {"127.0.0.1:5", "https, http", false},
 		{"127.0.0.1:5", "http,https", true}, {"@", "https", false},
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)

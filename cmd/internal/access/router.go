@@ -95,31 +95,25 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		h.ServeHTTP(w, req)
 		return
 	}
-	if p.allow != "" {
-		w.Header().Set("Allow", p.allow)
+	if p.Allow != "" {
+		w.Header().Set("Allow", p.Allow)
 	}
 	if refuse == nil {
 		p.Write(w)
 		return
 	}
-	refuse(w, req, p.Problem)
-}
-
-// refusal is why no route takes a request.
-type refusal struct {
-	*Problem
-	allow string // the methods that the path has
+	refuse(w, req, p)
 }
 
 // find returns the handler of a request, and sets the names in its path; or a problem, and what
 // answers with it.
-func (r *Router) find(req *http.Request) (h http.Handler, refuse Refuse, p *refusal) {
+func (r *Router) find(req *http.Request) (h http.Handler, refuse Refuse, p *Problem) {
 	path := sent(req.URL)
 	n, refuse := &r.root, r.root.refuse
 	if !strings.HasPrefix(path, "/") { // such as *
 		return nil, refuse, notFound(path)
 	}
-	var misnamed *refusal
+	var misnamed *Problem
 	for _, segment := range split(path) {
 		text, err := url.PathUnescape(segment)
 		next := n.next[text]
@@ -146,7 +140,10 @@ func (r *Router) find(req *http.Request) (h http.Handler, refuse Refuse, p *refu
 		return nil, refuse, notFound(path)
 	case h == nil:
 		allow := n.allow()
-		return nil, refuse, &refusal{NewProblem(http.StatusMethodNotAllowed, MethodNotAllowed, "%s cannot be used here: use %s", wire.Quote(req.Method), allow), allow}
+		p = NewProblem(http.StatusMethodNotAllowed, MethodNotAllowed,
+			"%s cannot be used here: use %s", wire.Quote(req.Method), allow)
+		p.Allow = allow
+		return nil, refuse, p
 	}
 	return h, refuse, misnamed
 }
@@ -164,18 +161,21 @@ func sent(u *url.URL) string {
 }
 
 // checkName refuses a segment that is no name; it is not decoded.
-func checkName(path, segment string) *refusal {
+func checkName(path, segment string) *Problem {
 	switch segment {
 	case "":
-		return &refusal{Problem: BadRequest("the path %s has nothing between two / or at its end, where a name belongs: write the name, and each / in it as %%2F", wire.Quote(path))}
+		return BadRequest("the path %s has nothing between two / or at its end, where a name belongs: "+
+			"write the name, and each / in it as %%2F", wire.Quote(path))
 	case ".", "..":
-		return &refusal{Problem: BadRequest("the path %s has %s where a name belongs, and many programs take that for a folder: if it is the name, write it as %s", wire.Quote(path), segment, strings.ReplaceAll(segment, ".", "%2E"))}
+		return BadRequest("the path %s has %s where a name belongs, and many programs take that for a folder: "+
+			"if it is the name, write it as %s", wire.Quote(path), segment, strings.ReplaceAll(segment, ".", "%2E"))
 	}
 	return nil
 }
 
-func notFound(path string) *refusal {
-	return &refusal{Problem: NewProblem(http.StatusNotFound, NoSuchRoute, "there is nothing at %s", wire.Quote(path))}
+// notFound is the problem of a path that no route has.
+func notFound(path string) *Problem {
+	return NewProblem(http.StatusNotFound, NoSuchRoute, "there is nothing at %s", wire.Quote(path))
 }
 
 // allow lists the methods of a path.

@@ -19,7 +19,8 @@ func route(name string) http.Handler {
 // site has routes of every form that lapse has.
 func site() *Router {
 	r := NewRouter()
-	for _, path := range []string{"/", "/v1/collections", "/v1/collections/{collection}", "/v1/collections/{collection}/documents",
+	for _, path := range []string{"/", "/v1/collections", "/v1/collections/{collection}",
+		"/v1/collections/{collection}/documents",
 		"/v1/collections/{collection}/documents/{id}", "/v1/collections/{collection}/documents/{id}/touch",
 		"/console/collections/", "/console/documents/", "/console/documents/{id}"} {
 		r.Handle("GET", path, route("GET"))
@@ -122,8 +123,10 @@ func TestPaths(t *testing.T) {
 // FuzzPaths: no path leads to another, and a request reaches a collection or a document only by
 // its own name. The oracle decodes the text of the request by itself.
 func FuzzPaths(f *testing.F) {
-	for _, path := range []string{"/", "//", "/v1/collections/c/documents/..", "/v1/collections/c/documents/%2E%2E", "/v1/collections/c/documents/%2F?x=1",
-		"/v1/collections/c/documents/a%2Fb\"", "/v1//collections/c", "/v1/collections/./c/documents/1/touch", "/console/documents/", "*", "http://h/v1/collections/c"} {
+	for _, path := range []string{"/", "//", "/v1/collections/c/documents/..", "/v1/collections/c/documents/%2E%2E",
+		"/v1/collections/c/documents/%2F?x=1",
+		"/v1/collections/c/documents/a%2Fb\"", "/v1//collections/c", "/v1/collections/./c/documents/1/touch",
+		"/console/documents/", "*", "http://h/v1/collections/c"} {
 		f.Add(path)
 	}
 	f.Fuzz(func(t *testing.T, path string) {

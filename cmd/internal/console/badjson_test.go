@@ -26,7 +26,8 @@ func TestFindBadJSON(t *testing.T) {
 			continue
 		}
 		before := strings.Join(strings.SplitAfter(c.body, "\n")[:c.line-1], "")
-		want := len(utf16.Encode([]rune(before))) + len(utf16.Encode([]rune(strings.SplitAfter(c.body, "\n")[c.line-1])[:c.column-1]))
+		want := len(utf16.Encode([]rune(before))) + len(utf16.Encode([]rune(strings.SplitAfter(c.body,
+			"\n")[c.line-1])[:c.column-1]))
 		if got.At != want {
 			t.Errorf("%q: at %d, want %d", c.body, got.At, want)
 		}

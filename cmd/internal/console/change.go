@@ -1,13 +1,15 @@
 package console
 
 import (
+	"encoding/json"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/access"
-	"github.com/seed18712806/lapse/cmd/internal/console/view"
 	"github.com/seed18712806/lapse/sink/wire"
+	"github.com/seed18712806/lapse/ttlrules"
 )
 
 // editData is the data of the form for a document, new or not.
@@ -46,7 +48,7 @@ func (v *visit) showEdit(status int, data editData) error {
 	data.Back = collectionHref(v.collection)
 	if !data.New {
 		data.ID, data.Href = v.id, documentHref(v.collection, v.id)
-		data.Back, title = data.Href, "Edit "+view.Visible(v.id)
+		data.Back, title = data.Href, "Edit "+visible(v.id)
 	}
 	return v.show(status, "edit", v.page(title, "overview", data, crumbs...))
 }
@@ -85,13 +87,14 @@ func createDocument(v *visit) error {
 	if v.grant.Write && (form.IDError != "" || form.Clock.wrong()) {
 		return v.showEdit(http.StatusBadRequest, form)
 	}
-	a, err := v.write(http.MethodPut, apiDocumentPath(v.collection, v.id), []byte(body), append(form.Clock.headers, "If-None-Match", "*")...)
+	a, err := v.write(http.MethodPut, apiDocumentPath(v.collection, v.id), []byte(body),
+		append(form.Clock.headers, "If-None-Match", "*")...)
 	switch {
-	case statusOf(err) == http.StatusPreconditionFailed:
+	case problemOf(err).Status == http.StatusPreconditionFailed:
 		return v.showConflict(conflictData{Action: actionReplace, Mine: body, Clock: form.Clock})
 	case badField(err) != "":
 		form.BodyError, form.BadJSON = badField(err), findBadJSON(body)
-		return v.showEdit(statusOf(err), form)
+		return v.showEdit(problemOf(err).Status, form)
 	case err != nil:
 		return err
 	}
@@ -115,9 +118,10 @@ func changeDocument(v *visit) error {
 	switch action := v.r.PostForm.Get("action"); action {
 	case actionTouch:
 		a, err := v.write(http.MethodPost, path+"/touch", nil, "If-Match", match)
-		return v.changed(a, err, "touched", conflictData{Action: action})
+		return v.changed(a, err, documentHref(v.collection, v.id), "touched", conflictData{Action: action})
 	case actionDelete:
-		return v.deleteDocument(path, match)
+		a, err := v.write(http.MethodDelete, path, nil, "If-Match", match)
+		return v.changed(a, err, collectionHref(v.collection), "deleted", conflictData{Action: action})
 	case actionReplace:
 		return v.replaceDocument(path, match, etag)
 	default:
@@ -125,15 +129,15 @@ func changeDocument(v *visit) error {
 	}
 }
 
-// changed answers after a write: with the document, or with the conflict.
-func (v *visit) changed(a *answer, err error, notice string, conflict conflictData) error {
+// changed answers after a write: with the next page, or with the conflict.
+func (v *visit) changed(a *answer, err error, href, notice string, conflict conflictData) error {
 	switch {
-	case statusOf(err) == http.StatusPreconditionFailed:
+	case problemOf(err).Status == http.StatusPreconditionFailed:
 		return v.showConflict(conflict)
 	case err != nil:
 		return err
 	}
-	return v.done(a, documentHref(v.collection, v.id), notice)
+	return v.done(a, href, notice)
 }
 
 func (v *visit) replaceDocument(path, match, etag string) error {
@@ -150,31 +154,73 @@ func (v *visit) replaceDocument(path, match, etag string) error {
 	}
 	a, err := v.write(http.MethodPut, path, []byte(body), append(clock.headers, condition...)...)
 	if text := badField(err); text != "" {
-		return v.showEdit(statusOf(err), editData{Etag: etag, Body: body, Clock: clock, BodyError: text, BadJSON: findBadJSON(body)})
+		return v.showEdit(problemOf(err).Status, editData{Etag: etag, Body: body, Clock: clock, BodyError: text,
+			BadJSON: findBadJSON(body)})
 	}
-	return v.changed(a, err, "saved", conflictData{Action: actionReplace, Mine: body, MineEtag: etag, Clock: clock})
-}
-
-func (v *visit) deleteDocument(path, match string) error {
-	a, err := v.write(http.MethodDelete, path, nil, "If-Match", match)
-	if statusOf(err) == http.StatusPreconditionFailed {
-		return v.showConflict(conflictData{Action: actionDelete})
-	}
-	if err != nil {
-		return err
-	}
-	return v.done(a, collectionHref(v.collection), "deleted")
+	href := documentHref(v.collection, v.id)
+	return v.changed(a, err, href, "saved", conflictData{Action: actionReplace, Mine: body, MineEtag: etag, Clock: clock})
 }
 
 // showConflict shows both versions. Theirs is missing if the document is gone.
 func (v *visit) showConflict(data conflictData) error {
-	doc, err := v.api.Get(v.collection, v.id)
+	doc, err := v.get()
 	switch {
 	case err == nil:
 		data.Theirs, data.Text = doc, newText(doc.Body, false)
-	case statusOf(err) != http.StatusNotFound || data.Action != actionReplace:
+	case problemOf(err).Status != http.StatusNotFound || data.Action != actionReplace:
 		return err
 	}
 	data.Collection, data.ID, data.Href, data.Once = v.collection, v.id, documentHref(v.collection, v.id), once()
-	return v.show(http.StatusPreconditionFailed, "conflict", v.page("Conflict on "+view.Visible(v.id), "overview", data, v.crumbs()...))
+	return v.show(http.StatusPreconditionFailed, "conflict", v.page("Conflict on "+visible(v.id), "overview", data,
+		v.crumbs()...))
+}
+
+// clockForm is what a form says of the clock of a document, beside its body, and of its target.
+type clockForm struct {
+	Expires string // as it was typed: an instant, or a duration from now
+	Keep    bool   // the TTL goes on counting from where it began
+	Error   string // what is wrong with Expires
+	Target  string // of the message that its expiry delivers
+	// TargetError is what is wrong with Target.
+	TargetError string
+	headers     []string
+}
+
+// clockOf is the form for a document that is there. A message keeps its target, and its time unless
+// that is its ttl, or to save it would end it.
+func clockOf(doc *Document) clockForm {
+	c := clockForm{Target: doc.Target}
+	var members map[string]*json.RawMessage // nil of a null
+	if c.Target != "" && doc.ExpiresAt != nil && json.Unmarshal(doc.Body, &members) == nil && members["ttl"] == nil {
+		c.Expires = doc.ExpiresAt.String()
+	}
+	return c
+}
+
+func (c clockForm) wrong() bool { return c.Error != "" || c.TargetError != "" }
+
+func readClock(form url.Values, now time.Time) clockForm {
+	c := clockForm{Expires: strings.TrimSpace(form.Get("expires")), Keep: form.Get("clock") == wire.ClockKeep,
+		Target: strings.TrimSpace(form.Get("target"))}
+	if c.Keep {
+		c.headers = []string{wire.HeaderClock, wire.ClockKeep}
+	}
+	if c.Target != "" {
+		if err := wire.CheckTarget(c.Target); err != nil {
+			c.TargetError = err.Error()
+		}
+		c.headers = append(c.headers, wire.HeaderTarget, c.Target)
+	}
+	if c.Expires == "" {
+		return c
+	}
+	at := c.Expires
+	if in, err := wire.ParseDuration(at); err == nil && in > 0 && in <= ttlrules.MaxSeconds*time.Second {
+		at = now.Add(in).UTC().Format(time.RFC3339Nano)
+	} else if _, err := wire.ParseInstant(at); err != nil {
+		c.Error = wire.Quote(c.Expires) + " is not valid: use an instant such as 2030-01-31T18:00:00Z, or a duration from " +
+			"now such as 90s, 2h or 7d"
+	}
+	c.headers = append(c.headers, wire.HeaderExpiresAt, at)
+	return c
 }

@@ -33,7 +33,8 @@ func testChanges(t *testing.T, r *rig) {
 		}
 		return nil
 	})
-	p.want(200, "Changes of documents of watched", "created", "updated", "deleted", "expired", `"n":3`, "(as before)", "never")
+	p.want(200, "Changes of documents of watched", "created", "updated", "deleted", "expired", `"n":3`, "(as before)",
+		"never")
 	if stream := p.attribute("messages", "data-stream"); !strings.Contains(stream, "kind=changes") {
 		t.Errorf("its stream is %s", stream)
 	}
@@ -43,7 +44,8 @@ func testChanges(t *testing.T, r *rig) {
 		at[strings.SplitN(one.words, " –", 2)[0]] += one.words
 	}
 	for title, part := range map[string]string{
-		"Created: 1": `"n": 1`, "Created: 2": `"ttl": 1`, "Updated: 1": "The document is as it was before", "Deleted: 1": "There is none.", "Expired: 2": "Its last version",
+		"Created: 1": `"n": 1`, "Created: 2": `"ttl": 1`, "Updated: 1": "The document is as it was before",
+		"Deleted: 1": "There is none.", "Expired: 2": "Its last version",
 	} {
 		if !strings.Contains(at[" "+title]+at[title], part) {
 			t.Errorf("%s: %q, want %s; there are %v", title, at[title], part, at)

@@ -10,8 +10,10 @@ import (
 
 func TestRead(t *testing.T) {
 	for after, want := range map[string]string{
-		"1": "1", " 90s ": "90", "2h": "7200", "7d": "604800", "1h30m": "5400", "2147483647": "2147483647", "24855d": "2147472000",
-		"": "", "0": "", "-1": "", "0s": "", "1.5": "", "1500ms": "", "2147483648": "", "24856d": "", "1e3": "", "forever": "", "99999999999999999999": "",
+		"1": "1", " 90s ": "90", "2h": "7200", "7d": "604800", "1h30m": "5400", "2147483647": "2147483647",
+		"24855d": "2147472000",
+		"":       "", "0": "", "-1": "", "0s": "", "1.5": "", "1500ms": "", "2147483648": "", "24856d": "", "1e3": "",
+		"forever": "", "99999999999999999999": "",
 	} {
 		c := readChoice(url.Values{"mode": {after}, "after": {after}}, wire.Config{IndexingMode: wire.Lazy})
 		if (c.Error == "") != (want != "") || want != "" && c.Default() != want || c.Indexing != wire.Lazy {
@@ -40,12 +42,15 @@ func TestRead(t *testing.T) {
 			t.Errorf("%v: %+v", c.form, got)
 		}
 	}
-	limited := wire.Config{DefaultTTL: &hour, IndexingMode: wire.Consistent, Etag: 5, MinTTL: 60, MaxTTL: 7200, WarnBefore: []int32{300, 60}, MaxLife: 86400, SlideOnRead: 0.01, EventBody: new(bool)}
+	limited := wire.Config{DefaultTTL: &hour, IndexingMode: wire.Consistent, Etag: 5, MinTTL: 60, MaxTTL: 7200,
+		WarnBefore: []int32{300, 60}, MaxLife: 86400, SlideOnRead: 0.01, EventBody: new(bool)}
 	if kept := readChoice(url.Values{"mode": {after}, "after": {"1h"}}, limited); !kept.Same(limited) {
 		t.Errorf("a form without the limits: %+v", kept)
 	}
-	more := url.Values{moreField: {yes}, "mode": {after}, "after": {"1h"}, "min": {"1m"}, "max": {""}, "life": {"12h"}, "warn": {"5m, 60"}, "slide": {yes}, "part": {"0.5"}}
-	if got := readChoice(more, limited).Config(); got.MinTTL != 60 || got.MaxTTL != 0 || len(got.WarnBefore) != 2 || got.WarnBefore[1] != 60 || got.MaxLife != 43200 || got.SlideOnRead != 0.5 || got.EventBody == nil {
+	more := url.Values{moreField: {yes}, "mode": {after}, "after": {"1h"}, "min": {"1m"}, "max": {""}, "life": {"12h"},
+		"warn": {"5m, 60"}, "slide": {yes}, "part": {"0.5"}}
+	if got := readChoice(more, limited).Config(); got.MinTTL != 60 || got.MaxTTL != 0 || len(got.WarnBefore) != 2 ||
+		got.WarnBefore[1] != 60 || got.MaxLife != 43200 || got.SlideOnRead != 0.5 || got.EventBody == nil {
 		t.Errorf("%+v", got)
 	}
 	more.Set("warn", "soon")
@@ -53,7 +58,8 @@ func TestRead(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	for name, values := range map[string]map[string]bool{
-		"min": {"": true, "90s": true, "0": false, "-1": false}, "warn": {"": true, "1h, 5m": true, "1h,,5m": false, ",": false},
+		"min": {"": true, "90s": true, "0": false, "-1": false}, "warn": {"": true, "1h, 5m": true, "1h,,5m": false,
+			",": false},
 		"part": {"": true, "0.5": true, "1": false, "0": false, "soon": false},
 		"body": {yes: true, no: true}, "changes": {yes: true, no: true}, "slide": {yes: true, no: true},
 	} {
@@ -73,7 +79,8 @@ func TestRead(t *testing.T) {
 		now  *bool
 		form string
 		want *bool
-	}{{nil, yes, nil}, {nil, no, &without}, {&with, yes, &with}, {&with, no, &without}, {&without, yes, nil}, {&without, no, &without}, {&without, "", &without}} {
+	}{{nil, yes, nil}, {nil, no, &without}, {&with, yes, &with}, {&with, no, &without}, {&without, yes, nil},
+		{&without, no, &without}, {&without, "", &without}} {
 		form := url.Values{moreField: {yes}, "mode": {none}}
 		if c.form != "" {
 			form.Set("body", c.form)

@@ -31,9 +31,11 @@ func testClock(t *testing.T, r *rig) {
 	}
 	edit := b.get(at + "?view=edit")
 	r.put("clocks", "1", `{"a":3}`)
-	edit.send("edit-form", "expires", instant).want(412, "Somebody else has changed").send("mine-form").want(200, "The new version was saved")
+	edit.send("edit-form", "expires", instant).want(412, "Somebody else has changed").send("mine-form").want(200,
+		"The new version was saved")
 	if got := expires(); got != "2030-01-31T18:00:00.000Z" {
 		t.Errorf("after a conflict it expires at %s", got)
 	}
-	b.get("/console/collections/clocks/configure").send("configure-form", "max", "7200").want(200, "1 document does not keep to the limits")
+	b.get("/console/collections/clocks/configure").send("configure-form", "max", "7200").want(200,
+		"1 document does not keep to the limits")
 }

@@ -1,13 +1,16 @@
 package console
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/access"
-	"github.com/seed18712806/lapse/cmd/internal/console/view"
+	"github.com/seed18712806/lapse/sink/entries"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -73,15 +76,16 @@ func collection(v *visit) error { return v.showCollection(http.StatusOK, "") }
 // right.
 func (v *visit) showCollection(status int, dropError string) error {
 	within, offered := v.ahead("")
-	data := collectionData{Name: v.collection, Within: within.Text, DropError: dropError, Typed: v.r.PostForm.Get("confirm"), Once: once()}
-	config, exists, err := v.api.Config(v.collection)
+	data := collectionData{Name: v.collection, Within: within.Text, DropError: dropError,
+		Typed: v.r.PostForm.Get("confirm"), Once: once()}
+	config, exists, err := v.config(v.collection)
 	if err != nil {
 		return err
 	}
 	data.Config, data.Closed = config, !exists
 	data.Settings = fieldsOf(data.Config)
 	var count wire.CountReply
-	if err := v.api.ReadAny(apiCollectionPath(v.collection, "count"), &count); err != nil {
+	if err := v.readAny(apiCollectionPath(v.collection, "count"), &count); err != nil {
 		data.Missing = err.Error()
 	} else {
 		data.Count = &count
@@ -112,11 +116,15 @@ func (v *visit) showCollection(status int, dropError string) error {
 func (v *visit) documents(data *collectionData) error {
 	query := v.r.URL.Query()
 	after := query.Get("after")
-	data.First, data.Order, data.Prefix, data.Query = after == "", query.Get(orderField), query.Get("prefix"), v.readQuery()
+	data.First, data.Order, data.Prefix, data.Query = after == "", query.Get(orderField), query.Get("prefix"),
+		v.readQuery()
 	all := with(collectionHref(v.collection), "within", query.Get("within"))
 	byDeadline := string(wire.ByDeadline)
 	queried := data.Query.Asked
-	data.Orders = []link{{"All", all, data.Order == "" && !queried}, {"Next to expire", with(all, orderField, byDeadline), data.Order == byDeadline && !queried}}
+	data.Orders = []link{
+		{"All", all, data.Order == "" && !queried},
+		{"Next to expire", with(all, orderField, byDeadline), data.Order == byDeadline && !queried},
+	}
 	found, continuation, err := v.found(data, after)
 	if err != nil {
 		return err
@@ -142,8 +150,9 @@ func (v *visit) found(data *collectionData, after string) (documents []wire.Docu
 		return page.Documents, page.Continuation, err
 	}
 	var page wire.ListReply
-	err = v.api.ReadAny(apiCollectionPath(v.collection, "documents"), &page, "limit", strconv.Itoa(perPage), "continuation", after, "order", data.Order, "prefix", data.Prefix)
-	switch s := statusOf(err); {
+	err = v.readAny(apiCollectionPath(v.collection, "documents"), &page, "limit", strconv.Itoa(perPage),
+		"continuation", after, "order", data.Order, "prefix", data.Prefix)
+	switch s := problemOf(err).Status; {
 	case err != nil && (s == 0 || s == http.StatusBadRequest):
 		return nil, "", err
 	case err != nil:
@@ -155,7 +164,8 @@ func (v *visit) found(data *collectionData, after string) (documents []wire.Docu
 // snippet is the beginning of a document, on one line.
 func snippet(document []byte) string {
 	const most = 4 * snippetRunes
-	text := view.Visible(strings.Join(strings.Fields(strings.ToValidUTF8(string(document[:min(len(document), most)]), "�")), " "))
+	text := visible(strings.Join(strings.Fields(strings.ToValidUTF8(string(document[:min(len(document), most)]), "�")),
+		" "))
 	runes := []rune(text)
 	if len(runes) > snippetRunes || len(document) > most {
 		return string(runes[:min(len(runes), snippetRunes)]) + "…"
@@ -165,10 +175,11 @@ func snippet(document []byte) string {
 
 // forecast asks for a forecast, with another default TTL if there is one. missing is why there is
 // none.
-func (v *visit) forecast(within ahead, defaultTTL string, limits ...string) (reply *wire.ForecastReply, missing string) {
+func (v *visit) forecast(within ahead, ttl string, limits ...string) (reply *wire.ForecastReply, missing string) {
 	reply = &wire.ForecastReply{}
-	parameters := append([]string{"within", within.Name, "buckets", strconv.Itoa(within.buckets), "defaultTtl", defaultTTL}, limits...)
-	err := v.api.ReadAny(apiCollectionPath(v.collection, "forecast"), reply, parameters...)
+	parameters := []string{"within", within.Name, "buckets", strconv.Itoa(within.buckets), "defaultTtl", ttl}
+	parameters = append(parameters, limits...)
+	err := v.readAny(apiCollectionPath(v.collection, "forecast"), reply, parameters...)
 	if err != nil {
 		return nil, err.Error()
 	}
@@ -178,17 +189,18 @@ func (v *visit) forecast(within ahead, defaultTTL string, limits ...string) (rep
 // confirmed is what is wrong unless the name in the form is the one that it asks for, as it is or as
 // the page shows it.
 func (v *visit) confirmed(name string) string {
-	if typed := v.r.PostForm.Get("confirm"); typed == name || typed == view.Visible(name) {
+	if typed := v.r.PostForm.Get("confirm"); typed == name || typed == visible(name) {
 		return ""
 	}
-	return "That is not the name. To do it, type " + view.Visible(name)
+	return "That is not the name. To do it, type " + visible(name)
 }
 
 func drop(v *visit) error {
 	if text := v.confirmed(v.collection); text != "" && v.grant.Write {
 		return v.showCollection(http.StatusBadRequest, text)
 	}
-	a, err := v.write(http.MethodDelete, apiCollectionPath(v.collection), nil, "If-Match", quoted(v.r.PostForm.Get("etag")))
+	a, err := v.write(http.MethodDelete, apiCollectionPath(v.collection), nil, "If-Match",
+		quoted(v.r.PostForm.Get("etag")))
 	if err != nil {
 		return err
 	}
@@ -198,7 +210,7 @@ func drop(v *visit) error {
 // badField is the reason for which lapse refused an input, to be shown at its field; empty if the
 // error is about something else.
 func badField(err error) string {
-	switch statusOf(err) {
+	switch problemOf(err).Status {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
 		return err.Error()
 	}
@@ -208,4 +220,119 @@ func badField(err error) string {
 // refused is the answer to an action that the token does not allow.
 func refused() error {
 	return access.NewProblem(http.StatusForbidden, access.NotAllowed, "This token can only read.")
+}
+
+// queryForm is the form of a query on the page of a collection, and what came of it.
+type queryForm struct {
+	Where      string // as it was typed
+	Order      string // as it was typed; "" for a list in no particular order
+	Scan       bool
+	WhereError string // what is wrong with the conditions, or why there is no answer to them
+	OrderError string
+	NoIndex    bool   // no index serves the query
+	Asked      bool   // the page shows the results of a query
+	Count      string // how far the page came
+}
+
+// The names of the fields of the form.
+const (
+	whereField = "where"
+	orderField = "order"
+	scanField  = "scan"
+)
+
+// readQuery reads the form from the address of a page. The order by deadline alone is one of a list.
+func (v *visit) readQuery() (form queryForm) {
+	query := v.r.URL.Query()
+	form.Where, form.Order = strings.TrimSpace(query.Get(whereField)), strings.TrimSpace(query.Get(orderField))
+	form.Scan = query.Get(scanField) == yes
+	form.Asked = form.Where != "" || form.Order != "" && form.Order != string(wire.ByDeadline)
+	return form
+}
+
+// parameters are those of a page with the same query.
+func (f queryForm) parameters() []string {
+	scan := ""
+	if f.Scan {
+		scan = yes
+	}
+	return []string{whereField, f.Where, orderField, f.Order, scanField, scan}
+}
+
+// wrong reports whether something that was typed is not valid.
+func (f queryForm) wrong() bool { return f.WhereError != "" || f.OrderError != "" }
+
+// request is the request of the form.
+func (f *queryForm) request() (req wire.QueryRequest) {
+	order, err := entries.OrderOf(f.Order)
+	if err != nil {
+		f.OrderError = err.Error()
+	}
+	where, err := entries.Merge(conditions(f.Where))
+	if err != nil {
+		f.WhereError = err.Error()
+	}
+	req = wire.QueryRequest{Limit: perPage, Order: wire.Order(order), Scan: f.Scan,
+		Where: make(map[string]json.RawMessage)}
+	for pointer, condition := range where {
+		req.Where[pointer] = condition
+	}
+	return req
+}
+
+var (
+	quotedText     = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+	conditionStart = regexp.MustCompile(`(?:^|[ \t])[^ \t=<>^]+[ \t]*(?:\^=|[<>]=?|=)`)
+)
+
+// conditions are the conditions of a text: each line has one, or several with spaces between them. A line goes on to
+// another where a name and an operator follow a space outside quotes.
+func conditions(text string) (all []string) {
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		plain := quotedText.ReplaceAllStringFunc(line, func(quoted string) string { return strings.Repeat("_", len(quoted)) })
+		begin := 0
+		for _, found := range conditionStart.FindAllStringIndex(plain, -1) {
+			if found[0] > 0 {
+				all = append(all, strings.TrimSpace(line[begin:found[0]]))
+				begin = found[0]
+			}
+		}
+		all = append(all, strings.TrimSpace(line[begin:]))
+	}
+	return all
+}
+
+// ask reads a page of the query. What is wrong with it is in the form, and no error.
+func (v *visit) ask(f *queryForm, after string) (page wire.QueryReply, missing string, err error) {
+	req := f.request()
+	if f.wrong() {
+		return page, "", nil
+	}
+	req.Continuation = after
+	page, err = v.query(req)
+	switch status := problemOf(err).Status; {
+	case err == nil:
+		f.Count = examined(page.Examined)
+		return page, "", nil
+	case problemOf(err).Code == access.NoCollection:
+		return page, "", nil
+	case status == http.StatusBadRequest:
+		f.WhereError, f.NoIndex = err.Error(), problemOf(err).Code == access.NoIndex
+		return page, "", nil
+	case status == 0:
+		return page, "", err
+	}
+	return page, err.Error(), nil
+}
+
+// examined says how much lapse has read for a page.
+func examined(n int64) string {
+	if n == 1 {
+		return "1 was examined for this page"
+	}
+	return fmt.Sprintf("%d were examined for this page", n)
 }

@@ -14,10 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/seed18712806/lapse/cmd/internal/access"
-	"github.com/seed18712806/lapse/cmd/internal/console/view"
-
 	"github.com/seed18712806/lapse/cmd/internal/live"
-
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -31,10 +28,11 @@ type Options struct {
 	Tokens  *access.Tokens // those of the API; nil if none are needed
 	Events  *live.Hub
 	Status  func(context.Context) (client.Status, error)
-	// Consumers reads the consumers of the events.
-	Consumers *Consuming
-	Ready     func() (role string, problems health.Problems) // of this process
-	Metrics   prometheus.Gatherer
+	// Client and Accounts, those for readers, are for the consumers of the events.
+	Client   *client.Client
+	Accounts []string
+	Ready    func() (role string, problems health.Problems) // of this process
+	Metrics  prometheus.Gatherer
 	// Collections reads the first collections, with the number of their documents.
 	Collections func(ctx context.Context, most int) (wire.CollectionsReply, error)
 	// MaxBody is the most bytes that a document has.
@@ -47,11 +45,12 @@ type Options struct {
 
 // Console answers the requests of browsers. Several goroutines may use it.
 type Console struct {
-	opts     Options
-	guard    access.Guard
-	pages    *access.Limit
-	figures  *recorder
-	statuses statuses
+	opts      Options
+	guard     access.Guard
+	pages     *access.Limit
+	figures   *recorder
+	statuses  cache[client.Status]
+	consumers cache[consumers]
 }
 
 const (
@@ -63,7 +62,9 @@ const (
 func New(opts Options) *Console {
 	return &Console{
 		opts: opts, guard: access.Guard{Tokens: opts.Tokens}, pages: access.NewLimit("pages", "pages", mostPages),
-		figures: &recorder{metrics: opts.Metrics, collections: opts.Collections}, statuses: statuses{read: opts.Status},
+		figures:   &recorder{metrics: opts.Metrics, collections: opts.Collections},
+		statuses:  cache[client.Status]{read: opts.Status},
+		consumers: cache[consumers]{read: opts.readConsumers},
 	}
 }
 
@@ -92,7 +93,7 @@ type visit struct {
 	c          *Console
 	w          http.ResponseWriter
 	r          *http.Request
-	api        caller
+	token      string // empty if none is needed
 	grant      access.Grant
 	hold       *access.Hold
 	collection string // empty if the path has none
@@ -115,7 +116,6 @@ func (c *Console) serve(r route) http.HandlerFunc {
 		header.Set("Cross-Origin-Resource-Policy", "same-origin")
 		header.Set("Cache-Control", "no-store") // a cache could show what has expired
 		v := &visit{c: c, w: w, r: req, grant: access.Everything, now: wire.Time(time.Now().UnixMilli())}
-		v.api = caller{API: c.opts.API, From: req}
 		v.hold = access.NewHold(access.Client{}, c.opts.Bytes)
 		defer func() { v.hold.Leave() }()
 		if err := v.answer(r); err != nil {
@@ -132,7 +132,7 @@ func (v *visit) answer(r route) error {
 	}
 	signedIn := v.signedIn()
 	if v.c.opts.Tokens != nil { // those without a token count as one client
-		v.hold = access.NewHold(access.ClientOf(v.api.Token), v.c.opts.Bytes)
+		v.hold = access.NewHold(access.ClientOf(v.token), v.c.opts.Bytes)
 	}
 	if !r.open {
 		if !signedIn {
@@ -171,7 +171,8 @@ func (v *visit) admit(r route) error {
 func (v *visit) parseForm(most int64) error {
 	if length := v.r.ContentLength; length > most {
 		v.w.Header().Set("Connection", "close") // or the server would read some of it
-		return access.NewProblem(http.StatusRequestEntityTooLarge, access.TooLarge, "The form has %d bytes, and %d are allowed.", length, most)
+		return access.NewProblem(http.StatusRequestEntityTooLarge, access.TooLarge,
+			"The form has %d bytes, and %d are allowed.", length, most)
 	}
 	v.r.Body = http.MaxBytesReader(v.w, v.hold.Body(v.r.Body), most)
 	err := v.r.ParseForm()
@@ -186,14 +187,15 @@ func (v *visit) parseForm(most int64) error {
 }
 
 // page is the frame of a page.
-func (v *visit) page(title, active string, data any, crumbs ...view.Crumb) view.Page {
+func (v *visit) page(title, active string, data any, crumbs ...Crumb) Page {
 	_, problems := v.c.opts.Ready()
 	first, domain := v.first()
-	return view.Page{
+	return Page{
 		Title: title, Active: active, Crumbs: crumbs, Data: data,
 		Notice: notices[v.r.URL.Query().Get("done")], Warned: v.r.URL.Query().Get("warned"), Now: v.now,
 		Version: v.c.opts.Version, Prefix: v.c.opts.Prefix,
-		SignedIn: v.api.Token != "", All: v.grant.All(), ReadOnly: !v.grant.Write, Write: v.grant.Write && first == "", First: first, Domain: domain, Healthy: problems == nil, Sent: v.r.Method == http.MethodPost,
+		SignedIn: v.token != "", All: v.grant.All(), ReadOnly: !v.grant.Write, Write: v.grant.Write && first == "",
+		First: first, Domain: domain, Healthy: problems == nil, Sent: v.r.Method == http.MethodPost,
 	}
 }
 
@@ -206,8 +208,8 @@ func (v *visit) first() (url, domain string) {
 }
 
 // show answers with a page.
-func (v *visit) show(status int, name string, p view.Page) error {
-	body, err := view.Render(name, p)
+func (v *visit) show(status int, name string, p Page) error {
+	body, err := render(name, p)
 	if err != nil {
 		return err
 	}
@@ -220,11 +222,6 @@ func (v *visit) redirect(href string) error {
 	v.w.Header().Set("Location", href)
 	v.w.WriteHeader(http.StatusSeeOther)
 	return nil
-}
-
-// write sends the form of the visit.
-func (v *visit) write(method, path string, body []byte, headers ...string) (*answer, error) {
-	return v.api.Write(v.r.PostForm.Get("once"), method, path, body, headers...)
 }
 
 // done leads to the next page, which says what was done.
@@ -251,7 +248,7 @@ var notices = map[string]string{
 }
 
 func asset(v *visit) error {
-	if !view.ServeAsset(v.w, v.r, v.r.PathValue("name")) {
+	if !serveAsset(v.w, v.r, v.r.PathValue("name")) {
 		return access.NewProblem(http.StatusNotFound, access.NoSuchRoute, "There is no such file.")
 	}
 	return nil
@@ -260,8 +257,68 @@ func asset(v *visit) error {
 // local is a path of this server that a form asked to be led to; the overview if it is none.
 func local(href string) string {
 	u, err := url.Parse(href)
-	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !strings.HasPrefix(href, "/") || strings.HasPrefix(href, "//") || strings.ContainsAny(href, "\\\t\r\n") {
+	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !strings.HasPrefix(href, "/") ||
+		strings.HasPrefix(href, "//") || strings.ContainsAny(href, "\\\t\r\n") {
 		return "/"
 	}
 	return href
+}
+
+// route is one page or action. Without a token only open routes answer.
+type route struct {
+	method, path string
+	handle       func(*visit) error
+	open         bool
+}
+
+const (
+	root           = "/console/"
+	collectionPath = root + "collections/{collection}"
+	documentsPath  = collectionPath + "/documents/"
+	signInPath     = root + "sign-in"
+	streamPath     = root + "live/stream"
+)
+
+var routes = []route{
+	{method: "GET", path: "/", handle: overview},
+	{method: "GET", path: root + "collections/", handle: goToCollection},
+	{method: "POST", path: root + "examples", handle: makeExamples},
+	{method: "GET", path: collectionPath, handle: collection},
+	{method: "GET", path: collectionPath + "/configure", handle: configure},
+	{method: "POST", path: collectionPath + "/configure", handle: saveConfiguration},
+	{method: "POST", path: collectionPath + "/drop", handle: drop},
+	{method: "GET", path: collectionPath + "/new", handle: newDocument},
+	{method: "POST", path: collectionPath + "/new", handle: createDocument},
+	{method: "GET", path: documentsPath, handle: document},
+	{method: "POST", path: documentsPath, handle: changeDocument},
+	{method: "GET", path: documentsPath + "{id}", handle: document},
+	{method: "POST", path: documentsPath + "{id}", handle: changeDocument},
+	{method: "GET", path: root + "live", handle: livePage},
+	{method: "GET", path: streamPath, handle: liveStream},
+	{method: "GET", path: root + "live/messages/{seq}", handle: messagePage},
+	{method: "GET", path: root + "consumers", handle: consumersPage},
+	{method: "POST", path: root + "consumers/resend", handle: resendLetters},
+	{method: "GET", path: root + "system", handle: systemPage},
+	{method: "GET", path: signInPath, handle: signInPage, open: true},
+	{method: "POST", path: signInPath, handle: signIn, open: true},
+	{method: "POST", path: root + "sign-out", handle: signOut, open: true},
+	{method: "GET", path: root + "assets/{name}", handle: asset, open: true},
+}
+
+// collectionHref is the path of a collection's page, or of one below it.
+func collectionHref(collection string, below ...string) string {
+	href := root + "collections/" + url.PathEscape(collection)
+	for _, b := range below {
+		href += "/" + b
+	}
+	return href
+}
+
+// documentHref is the path of a document. A browser takes the ids . and .. for folders, also if
+// they are escaped, so they are in the query.
+func documentHref(collection, id string) string {
+	if id == "." || id == ".." {
+		return collectionHref(collection, "documents", "?id="+url.QueryEscape(id))
+	}
+	return collectionHref(collection, "documents", url.PathEscape(id))
 }

@@ -13,8 +13,10 @@ import (
 func TestConsole(t *testing.T) {
 	r := start(t)
 	for name, test := range map[string]func(*testing.T, *rig){
-		"overview": testOverview, "configure": testConfigure, "drop": testDrop, "document": testDocument, "edit": testEdit, "clock": testClock, "due": testDue, "changes": testChanges,
-		"conflicts": testConflicts, "twice": testTwice, "hostile": testHostile, "pages": testPages, "lists": testLists, "queries": testQueries, "live": testLive,
+		"overview": testOverview, "configure": testConfigure, "drop": testDrop, "document": testDocument,
+		"edit": testEdit, "clock": testClock, "due": testDue, "changes": testChanges,
+		"conflicts": testConflicts, "twice": testTwice, "hostile": testHostile, "pages": testPages, "lists": testLists,
+		"queries": testQueries, "live": testLive,
 		"system": testSystem, "elsewhere": testElsewhere, "not found": testNotFound, "paths": testPaths,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -29,7 +31,8 @@ func testOverview(t *testing.T, r *rig) {
 	r.put("seen", "1", `{}`)
 	r.put("unconfigured", "1", `{}`)
 	b := r.browse(t)
-	p := b.get("/").want(200, "Ready", "Figures of this process", "Events per second", "Lateness p99", "3,600 s (1 h)", "unconfigured")
+	p := b.get("/").want(200, "Ready", "Figures of this process", "Events per second", "Lateness p99", "3,600 s (1 h)",
+		"unconfigured")
 	if got := p.hrefs("seen"); !slices.Equal(got, []string{"/console/collections/seen"}) {
 		t.Errorf("the links to the collection are %v", got)
 	}
@@ -64,7 +67,8 @@ func testConfigure(t *testing.T, r *rig) {
 			t.Errorf("the field has lost %q: %q", wrong, got)
 		}
 	}
-	longer := p.send("configure-form", "mode", "after", "after", "7d").want(200, "0 documents expire at once", "Today: 3,600 s", "Then: 604,800 s (7 d)")
+	longer := p.send("configure-form", "mode", "after", "after", "7d").want(200, "0 documents expire at once",
+		"Today: 3,600 s", "Then: 604,800 s (7 d)")
 	if got := longer.element("at-once"); got != "0 documents expire at once." {
 		t.Errorf("at once: %q", got)
 	}
@@ -76,7 +80,8 @@ func testConfigure(t *testing.T, r *rig) {
 
 	p = b.get(form[0])
 	wait(t, r, "tuned") // a second, so that a default of one expires something
-	p = p.send("configure-form", "mode", "after", "after", "1").want(200, "12 documents expire at once, and nothing brings them back")
+	p = p.send("configure-form", "mode", "after", "after", "1").want(200, "12 documents expire at once, and nothing "+
+		"brings them back")
 	p.send("save-form").want(400, "That is not the name")
 	p = p.send("save-form", "confirm", "Tuned").want(400, "That is not the name")
 	if count, err := r.Count(t.Context(), "tuned"); err != nil || count.Live != 13 {
@@ -96,7 +101,8 @@ func testConfigure(t *testing.T, r *rig) {
 	r.configure("kept", `{"defaultTtl":60,"indexingMode":"lazy"}`)
 	kept := func(want string, values ...string) {
 		t.Helper()
-		b.get("/console/collections/kept/configure").send("configure-form", values...).send("save-form").want(200, "The configuration was saved")
+		b.get("/console/collections/kept/configure").send("configure-form", values...).send("save-form").want(200,
+			"The configuration was saved")
 		config, err := r.Config(t.Context(), "kept")
 		if got := fmt.Sprintf("%s %d", config.IndexingMode, *config.DefaultTTL); err != nil || got != want {
 			t.Errorf("after %v it is %s, %v, want %s", values, got, err, want)
@@ -104,19 +110,25 @@ func testConfigure(t *testing.T, r *rig) {
 	}
 	kept("lazy 604800", "after", "7d")
 	kept("consistent 604800", "indexing", "consistent")
-	r.configure("kept", `{"defaultTtl":60,"minTtl":30,"warnBefore":[20,10],"maxLife":86400,"slideOnRead":0.01,"changes":true}`)
+	r.configure("kept",
+		`{"defaultTtl":60,"minTtl":30,"warnBefore":[20,10],"maxLife":86400,"slideOnRead":0.01,"changes":true}`)
 	kept("consistent 120", "after", "2m", "max", "1h")
-	if config, err := r.Config(t.Context(), "kept"); err != nil || config.MinTTL != 30 || config.MaxTTL != 3600 || len(config.WarnBefore) != 2 || config.MaxLife != 86400 || config.SlideOnRead != 0.01 || !config.Changes {
+	if config, err := r.Config(t.Context(), "kept"); err != nil || config.MinTTL != 30 || config.MaxTTL != 3600 ||
+		len(config.WarnBefore) != 2 || config.MaxLife != 86400 || config.SlideOnRead != 0.01 || !config.Changes {
 		t.Errorf("%+v, %v", config, err)
 	}
 	kept("consistent 120", "body", "no", "changes", "no", "slide", "no")
-	if config, err := r.Config(t.Context(), "kept"); err != nil || config.EventBody == nil || *config.EventBody || config.Changes || config.SlideOnRead != 0 || config.MinTTL != 30 {
+	if config, err := r.Config(t.Context(), "kept"); err != nil || config.EventBody == nil || *config.EventBody ||
+		config.Changes || config.SlideOnRead != 0 || config.MinTTL != 30 {
 		t.Errorf("%+v, %v", config, err)
 	}
-	b.get("/console/collections/kept").want(200, "Shortest TTL 30 s", "Longest TTL 3,600 s (1 h)", "Warnings 20 s, 10 s before", "Events have the document no", "Publishes changes no")
-	b.get("/console/collections/kept/configure").send("configure-form", "warn", "soon").want(400, "is not valid: use a whole number of seconds")
+	b.get("/console/collections/kept").want(200, "Shortest TTL 30 s", "Longest TTL 3,600 s (1 h)",
+		"Warnings 20 s, 10 s before", "Events have the document no", "Publishes changes no")
+	b.get("/console/collections/kept/configure").send("configure-form", "warn", "soon").want(400,
+		"is not valid: use a whole number of seconds")
 	// lapse refuses this one, and says why.
-	b.get(form[0]).send("configure-form", "mode", "after", "after", "60", "indexing", "none").send("save-form").want(400, "indexingMode")
+	b.get(form[0]).send("configure-form", "mode", "after", "after", "60", "indexing",
+		"none").send("save-form").want(400, "indexingMode")
 	b.get(form[0]).send("configure-form", "mode", "off", "indexing", "none").send("save-form").want(200, "none")
 	b.get(form[0]).send("configure-form", "mode", "after", "after", "60").want(200, "There is no forecast")
 }
@@ -138,7 +150,8 @@ func testDrop(t *testing.T, r *rig) {
 	if r.body("doomed", "1") == "" {
 		t.Fatal("the document is gone")
 	}
-	b.get("/console/collections/doomed").send("drop-form", "confirm", "doomed").want(200, "The collection was dropped", "Overview")
+	b.get("/console/collections/doomed").send("drop-form", "confirm", "doomed").want(200, "The collection was dropped",
+		"Overview")
 	if r.body("doomed", "1") != "" {
 		t.Error("the document is still there")
 	}
@@ -149,7 +162,8 @@ func testDocument(t *testing.T, r *rig) {
 	etag := r.put("shown", "a b/c?d#e", body).Etag.String()
 	r.configure("shown", `{"defaultTtl":-1}`)
 	b := r.browse(t)
-	b.get("/console/collections/shown").send("find-id", "id", "not there").want(404, "This document is not there", "From the instant of its deadline")
+	b.get("/console/collections/shown").send("find-id", "id", "not there").want(404, "This document is not there",
+		"From the instant of its deadline")
 	p := b.get("/console/collections/shown").send("find-id", "id", "a b/c?d#e").want(200, "a b/c?d#e", "in 59 min", etag)
 	href := b.get("/console/collections/shown").hrefs("a b/c?d#e")
 	if len(href) != 1 || href[0] != "/console/collections/shown/documents/a%20b%2Fc%3Fd%23e" {
@@ -163,10 +177,12 @@ func testDocument(t *testing.T, r *rig) {
 		t.Errorf("raw: %s", raw.text)
 	}
 	whole := b.do("GET", p.hrefs("Bytes as they are")[0], nil)
-	if whole.text != body || whole.Header.Get("Content-Type") != "application/json" || whole.Header.Get("ETag") != `"`+etag+`"` {
+	if whole.text != body || whole.Header.Get("Content-Type") != "application/json" ||
+		whole.Header.Get("ETag") != `"`+etag+`"` {
 		t.Errorf("bytes: %q %v", whole.text, whole.Header)
 	}
-	b.get("/console/collections/shown/new").send("edit-form", "id", "/", "body", "{}").want(200, "was created").send("delete-form").want(200, "was deleted")
+	b.get("/console/collections/shown/new").send("edit-form", "id", "/", "body", "{}").want(200,
+		"was created").send("delete-form").want(200, "was deleted")
 	b.get("/console/collections/shown/documents/").want(400, "The id is empty")
 	head := b.do("HEAD", href[0], nil)
 	if head.StatusCode != 200 || head.Header.Get("ETag") != `"`+etag+`"` || head.Header.Get("Lapse-Expires-At") == "" {
@@ -178,7 +194,8 @@ func testDocument(t *testing.T, r *rig) {
 	}
 	b.get(href[0]).send("delete-form").want(200, "was deleted")
 	b.get(href[0]).want(404, "This document is not there")
-	for _, id := range []string{".", "..", "/", "...", "%2e", "ä ☃", "\x01\u202e", strings.Repeat("x", 255), "//", "documents", "a+b&c=d;e"} {
+	for _, id := range []string{".", "..", "/", "...", "%2e", "ä ☃", "\x01\u202e", strings.Repeat("x", 255), "//",
+		"documents", "a+b&c=d;e"} {
 		r.put("shown", id, `{"x":1}`)
 		p := b.get("/console/collections/shown").send("find-id", "id", id).want(200)
 		p.send("touch").want(200, "was touched")
@@ -229,12 +246,14 @@ func testEdit(t *testing.T, r *rig) {
 	// After a save, the page warns of a ttl that will not count, or else of a collection that was never configured.
 	const warning = "TTL is off in this collection, so the document will not expire"
 	save := func(body string) *page {
-		return b.get("/console/collections/written/documents/1?view=edit").send("edit-form", "body", body).want(200, "The new version was saved")
+		return b.get("/console/collections/written/documents/1?view=edit").send("edit-form", "body", body).want(200,
+			"The new version was saved")
 	}
 	if p := save(`{"ttl":60}`); !strings.HasPrefix(p.element("warning"), warning) {
 		t.Errorf("after a save it shows no warning:\n%s", p.words)
 	}
-	if p := save(`{"ttl":-1}`).without(warning); !strings.HasPrefix(p.element("warning"), "This collection was never configured") {
+	if p := save(`{"ttl":-1}`).without(warning); !strings.HasPrefix(p.element("warning"),
+		"This collection was never configured") {
 		t.Errorf("after a save in a collection that was never configured it shows no warning:\n%s", p.words)
 	}
 	b.get("/console/collections/written/documents/1?done=saved&warned=other").without(`id="warning"`)
@@ -279,7 +298,8 @@ func testConflicts(t *testing.T, r *rig) {
 	if got := r.body("shared", "1"); got != `{"who":"me again"}` {
 		t.Errorf("stored: %q", got)
 	}
-	p = b.get("/console/collections/shared/new").send("edit-form", "id", "1", "body", `{"who":"new"}`).want(412, "exists already")
+	p = b.get("/console/collections/shared/new").send("edit-form", "id", "1", "body", `{"who":"new"}`).want(412,
+		"exists already")
 	p.send("mine-form").want(200)
 	if got := r.body("shared", "1"); got != `{"who":"new"}` {
 		t.Errorf("stored: %q", got)
@@ -322,14 +342,17 @@ func testTwice(t *testing.T, r *rig) {
 // testHostile: what others have written is shown as text, wherever it is.
 func testHostile(t *testing.T, r *rig) {
 	id := `"><script>alert(1)</script><img src=x onerror=alert(2)>'` + "`{{.}}</textarea></title>"
-	body := fmt.Sprintf(`{"%s":"</code></pre></textarea><script>alert(3)</script>","u":"javascript:alert(4)"}`, strings.Repeat("z", 5))
+	body := fmt.Sprintf(`{"%s":"</code></pre></textarea><script>alert(3)</script>","u":"javascript:alert(4)"}`,
+		strings.Repeat("z", 5))
 	r.put("hostile", id, body)
 	r.write("lapse.write.upsert.hostile."+`%3Cscript%3E`, `<script>alert(5)</script>`)
 	b := r.browse(t)
 	at := "/console/collections/hostile/documents/" + url.PathEscape(id)
 	for _, path := range []string{
-		"/console/collections/hostile", at, at + "?view=raw", at + "?view=edit", "/console/live?kind=rejections", "/console/collections/hostile/new?id=" + url.QueryEscape(id),
-		"/" + url.PathEscape(id), "/console/collections/" + url.PathEscape(id), "/console/live?collection=" + url.QueryEscape(id), "/?done=" + url.QueryEscape(id),
+		"/console/collections/hostile", at, at + "?view=raw", at + "?view=edit", "/console/live?kind=rejections",
+		"/console/collections/hostile/new?id=" + url.QueryEscape(id),
+		"/" + url.PathEscape(id), "/console/collections/" + url.PathEscape(id),
+		"/console/live?collection=" + url.QueryEscape(id), "/?done=" + url.QueryEscape(id),
 	} {
 		b.get(path).without("<script>", "onerror=alert(2)>'<", "<img", "</textarea><script")
 	}
@@ -395,12 +418,14 @@ func testPages(t *testing.T, r *rig) {
 		t.Errorf("the range is offered %d times", len(got))
 	}
 	form := b.get("/console/collections/shortly/configure")
-	form.send("configure-form", "mode", "after", "after", "300d").want(200, "Then: 1 document expires within 1 year", "Today: 1 document expires within 1 year")
+	form.send("configure-form", "mode", "after", "after", "300d").want(200, "Then: 1 document expires within 1 year",
+		"Today: 1 document expires within 1 year")
 	form.send("configure-form", "mode", "after", "after", "68y").want(400)
 }
 
 func testSystem(t *testing.T, r *rig) {
-	r.browse(t).get("/console/system").want(200, "Shards", "Processes", "LAPSE_LOG", "LAPSE_EVENTS", "LAPSE_CHECKPOINTS", "owner", "(this one)", "Clock of NATS leads by")
+	r.browse(t).get("/console/system").want(200, "Shards", "Processes", "LAPSE_LOG", "LAPSE_EVENTS",
+		"LAPSE_CHECKPOINTS", "owner", "(this one)", "Clock of NATS leads by")
 }
 
 // testElsewhere: a page of another site changes nothing, and a name that leads here shows nothing.
@@ -408,22 +433,27 @@ func testElsewhere(t *testing.T, r *rig) {
 	r.put("safe", "1", `{"safe":true}`)
 	b := r.browse(t)
 	form := url.Values{"action": {"delete"}, "confirm": {"1"}, "id": {"2"}, "body": {"{}"}, "mode": {"off"}}
-	for _, path := range []string{"/console/collections/safe/documents/1", "/console/collections/safe/new", "/console/collections/safe/configure", "/console/collections/safe/drop", "/console/sign-in", "/console/sign-out"} {
-		for _, from := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://example.com"}, {"Origin", "null"}} {
-			b.do("POST", path, form, from...).want(403, "A page of another site may not change anything here", "Nothing was changed")
+	for _, path := range []string{"/console/collections/safe/documents/1", "/console/collections/safe/new",
+		"/console/collections/safe/configure", "/console/collections/safe/drop", "/console/sign-in", "/console/sign-out"} {
+		for _, from := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"},
+			{"Origin", "https://example.com"}, {"Origin", "null"}} {
+			b.do("POST", path, form, from...).want(403, "A page of another site may not change anything here",
+				"Nothing was changed")
 		}
 	}
 	if r.body("safe", "1") == "" || r.body("safe", "2") != "" {
 		t.Error("a page of another site has changed something")
 	}
-	for _, path := range []string{"/", "/console/collections/safe/documents/1", "/console/live", "/console/system", "/console/live/stream"} {
+	for _, path := range []string{"/", "/console/collections/safe/documents/1", "/console/live", "/console/system",
+		"/console/live/stream"} {
 		b.do("GET", path, nil, "Host", "example.com").want(421, "127.0.0.1 or localhost").without(`"safe"`)
 	}
 }
 
 func testNotFound(t *testing.T, r *rig) {
 	b := r.browse(t)
-	for _, path := range []string{"/nothing", "/console", "/console/", "/console/nothing", "/favicon.ico", "/console/assets/no.css", "/console/collections/a/b"} {
+	for _, path := range []string{"/nothing", "/console", "/console/", "/console/nothing", "/favicon.ico",
+		"/console/assets/no.css", "/console/collections/a/b"} {
 		b.get(path).want(404, "There is no")
 	}
 	b.get("/v2").want(404)
@@ -433,11 +463,15 @@ func testNotFound(t *testing.T, r *rig) {
 		t.Errorf("Allow: %q", got)
 	}
 	b.do("POST", "/", url.Values{}).want(405)
-	b.do("POST", "/console/collections/x/documents/1", url.Values{"action": {"destroy"}}).want(400, "use touch, replace or delete")
+	b.do("POST", "/console/collections/x/documents/1", url.Values{"action": {"destroy"}}).want(400,
+		"use touch, replace or delete")
 	b.do("POST", "/console/collections/x%20y/documents/1", url.Values{"action": {"touch"}}).want(400, "contains")
-	b.do("POST", "/console/collections/x/documents/"+strings.Repeat("y", 256), url.Values{"action": {"touch"}}).want(400, "bytes long")
-	for name, media := range map[string]string{"console.css": "text/css; charset=utf-8", "console.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml"} {
-		if got := b.do("GET", "/console/assets/"+name, nil); got.StatusCode != http.StatusOK || got.Header.Get("Content-Type") != media || got.Header.Get("Cache-Control") != "no-cache" {
+	b.do("POST", "/console/collections/x/documents/"+strings.Repeat("y", 256),
+		url.Values{"action": {"touch"}}).want(400, "bytes long")
+	for name, media := range map[string]string{"console.css": "text/css; charset=utf-8",
+		"console.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml"} {
+		if got := b.do("GET", "/console/assets/"+name, nil); got.StatusCode != http.StatusOK ||
+			got.Header.Get("Content-Type") != media || got.Header.Get("Cache-Control") != "no-cache" {
 			t.Errorf("%s: %s %v", name, got.Status, got.Header)
 		}
 	}

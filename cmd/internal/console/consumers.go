@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/access"
 	"github.com/seed18712806/lapse/cmd/internal/forward"
@@ -19,51 +17,27 @@ import (
 // lettersShown is how many dead letters the page shows.
 const lettersShown = 20
 
-// Consumers are the durable consumers of the events, and the dead letters of the forwarders among them.
-type Consumers struct {
-	Durables []client.ConsumerStatus
-	Dead     map[string][]forward.Dead // by account
+// consumers are the durable consumers of the events, and the dead letters of the forwarders among them.
+type consumers struct {
+	durables []client.ConsumerStatus
+	dead     map[string][]forward.Dead // by account
 }
 
-// Consuming reads consumers, and asks forwarders to post dead letters again. Accounts are those for readers.
-type Consuming struct {
-	Client   *client.Client
-	Prefix   wire.Prefix
-	Accounts []string
-
-	mu   sync.Mutex
-	last Consumers
-	err  error
-	at   time.Time
-}
-
-// Read returns consumers that were read a second ago at most, so that many pages cost NATS no more than one.
-func (c *Consuming) Read(ctx context.Context) (Consumers, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if time.Since(c.at) > time.Second {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusWithin)
-		defer cancel()
-		c.last, c.err = c.read(ctx)
-		c.at = time.Now()
-	}
-	return c.last, c.err
-}
-
-func (c *Consuming) read(ctx context.Context) (found Consumers, err error) {
-	if found.Durables, err = c.Client.Consumers(ctx, c.Accounts...); err != nil {
+// readConsumers asks NATS, in each account.
+func (o Options) readConsumers(ctx context.Context) (found consumers, err error) {
+	if found.durables, err = o.Client.Consumers(ctx, o.Accounts...); err != nil {
 		return found, err
 	}
-	found.Dead = make(map[string][]forward.Dead)
-	for _, account := range append([]string{""}, c.Accounts...) {
-		js, err := c.Client.JetStream(account)
+	found.dead = make(map[string][]forward.Dead)
+	for _, account := range append([]string{""}, o.Accounts...) {
+		js, err := o.Client.JetStream(account)
 		if err != nil {
 			return found, err
 		}
-		if found.Dead[account], err = forward.CountDead(ctx, js, c.Prefix, lettersShown); err != nil {
+		if found.dead[account], err = forward.CountDead(ctx, js, o.Prefix, lettersShown); err != nil {
 			return found, err
 		}
-		for _, d := range found.Dead[account] { // of each letter, the page shows no more than this
+		for _, d := range found.dead[account] { // of each letter, the page shows no more than this
 			for i := range d.Last {
 				d.Last[i] = d.Last[i].WithoutEvent(snippet)
 			}
@@ -72,6 +46,7 @@ func (c *Consuming) read(ctx context.Context) (found Consumers, err error) {
 	return found, nil
 }
 
+// consumersData is the data of the page.
 type consumersData struct {
 	Missing  string // why there are none
 	Durables []durable
@@ -100,7 +75,8 @@ type letter struct {
 // mayConsume refuses a token that is not for all collections: a consumer may have events of any.
 func (v *visit) mayConsume() error {
 	if !v.grant.All() {
-		return access.NewProblem(http.StatusForbidden, access.NotAllowed, "This token is not for all collections, and consumers may have events of all.")
+		return access.NewProblem(http.StatusForbidden, access.NotAllowed, "This token is not for all collections, and "+
+			"consumers may have events of all.")
 	}
 	return nil
 }
@@ -110,7 +86,7 @@ func consumersPage(v *visit) error {
 		return err
 	}
 	data := consumersData{Once: once()}
-	found, err := v.c.opts.Consumers.Read(v.r.Context())
+	found, err := v.c.consumers.get(v.r.Context())
 	if err != nil {
 		data.Missing = err.Error()
 	} else {
@@ -124,16 +100,17 @@ func consumersPage(v *visit) error {
 }
 
 // rows are the durable names and the last dead letters, as the page shows them.
-func (c Consumers) rows() (durables []durable, letters []letter) {
-	for _, s := range c.Durables {
+func (c consumers) rows() (durables []durable, letters []letter) {
+	for _, s := range c.durables {
 		durables = append(durables, durable{ConsumerStatus: s, Kind: kindOf(s.Name)})
 	}
-	for account, dead := range c.Dead {
+	for account, dead := range c.dead {
 		for _, d := range dead {
 			at := slices.IndexFunc(durables, func(one durable) bool { return one.Account == account && one.Name == d.Durable })
 			if at < 0 {
 				at = len(durables)
-				durables = append(durables, durable{ConsumerStatus: client.ConsumerStatus{Account: account, Name: d.Durable}, Gone: true})
+				gone := client.ConsumerStatus{Account: account, Name: d.Durable}
+				durables = append(durables, durable{ConsumerStatus: gone, Gone: true})
 			}
 			durables[at].Kind, durables[at].Dead = "forwarder", d.Count
 			for _, l := range d.Last {
@@ -144,7 +121,9 @@ func (c Consumers) rows() (durables []durable, letters []letter) {
 	slices.SortFunc(durables, func(a, b durable) int {
 		return cmp.Or(cmp.Compare(a.Account, b.Account), cmp.Compare(a.Name, b.Name))
 	})
-	slices.SortFunc(letters, func(a, b letter) int { return cmp.Or(cmp.Compare(b.Given, a.Given), cmp.Compare(b.Seq, a.Seq)) })
+	slices.SortFunc(letters, func(a, b letter) int {
+		return cmp.Or(cmp.Compare(b.Given, a.Given), cmp.Compare(b.Seq, a.Seq))
+	})
 	return durables, letters[:min(lettersShown, len(letters))]
 }
 
@@ -169,15 +148,17 @@ func resendLetters(v *visit) error {
 	}
 	name, account := v.r.PostForm.Get("name"), v.r.PostForm.Get("account")
 	if err := wire.CheckCollection(name); err != nil {
-		return access.BadRequest("the name of the consumer %s is not valid: use 1 to 128 of A-Z a-z 0-9 _ -", wire.Quote(name))
+		return access.BadRequest("the name of the consumer %s is not valid: use 1 to 128 of A-Z a-z 0-9 _ -",
+			wire.Quote(name))
 	}
-	if account != "" && !slices.Contains(v.c.opts.Consumers.Accounts, account) {
+	if account != "" && !slices.Contains(v.c.opts.Accounts, account) {
 		return access.BadRequest("the account %s is not one for readers: use the button on the page", wire.Quote(account))
 	}
-	err := forward.AskAgain(v.r.Context(), v.c.opts.Consumers.Client.Conn(), v.c.opts.Prefix, account, name)
+	err := forward.AskAgain(v.r.Context(), v.c.opts.Client.Conn(), v.c.opts.Prefix, account, name)
 	switch {
 	case errors.Is(err, forward.ErrNoForwarder):
-		return access.NewProblem(http.StatusConflict, noForwarder, "No lapse forward runs under the name %s, so nobody has the URL and the secret of the receiver.", name)
+		return access.NewProblem(http.StatusConflict, noForwarder, "No lapse forward runs under the name %s, so nobody "+
+			"has the URL and the secret of the receiver.", name)
 	case err != nil:
 		return access.NewProblem(http.StatusServiceUnavailable, access.Unavailable, "%s", err)
 	}

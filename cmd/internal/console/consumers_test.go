@@ -45,7 +45,8 @@ func TestConsumers(t *testing.T) {
 		r.put("orders", fmt.Sprint(i), `{"ttl":1,"n":7}`)
 	}
 	begin := time.Unix(0, 0)
-	opts := forward.Options{URL: receiver.URL, Secrets: secrets, Messages: client.OrderedOptions{Durable: "forward-orders", Collection: "orders", Since: &begin}}
+	opts := forward.Options{URL: receiver.URL, Secrets: secrets,
+		Messages: client.OrderedOptions{Durable: "forward-orders", Collection: "orders", Since: &begin}}
 	run := func() (stop func()) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -71,7 +72,8 @@ func TestConsumers(t *testing.T) {
 			return nil
 		})
 	}
-	shows("the dead letters are there", "forward-orders", "forwarder", "expired.orders", "connected", "the receiver answers 413", "There are 3.", `"n":7`)
+	shows("the dead letters are there", "forward-orders", "forwarder", "expired.orders", "connected",
+		"the receiver answers 413", "There are 3.", `"n":7`)
 	stop()
 	p.send("resend-forward-orders").want(409, "No lapse forward runs under the name forward-orders", "Start lapse forward")
 	p.send("resend-forward-orders", "name", "a.b").want(400)
@@ -80,7 +82,8 @@ func TestConsumers(t *testing.T) {
 	stop = run()
 	defer stop()
 	harness.Until(t, harness.Limit, "the forwarder answers", func(context.Context) error {
-		if again := p.send("resend-forward-orders"); again.StatusCode != 200 || !strings.Contains(again.words, "posts its dead letters again now") {
+		if again := p.send("resend-forward-orders"); again.StatusCode != 200 ||
+			!strings.Contains(again.words, "posts its dead letters again now") {
 			return fmt.Errorf("%s", again.words)
 		}
 		return nil

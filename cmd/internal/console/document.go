@@ -4,7 +4,6 @@ import (
 	"net/http"
 
 	"github.com/seed18712806/lapse/cmd/internal/access"
-	"github.com/seed18712806/lapse/cmd/internal/console/view"
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -32,7 +31,7 @@ type documentData struct {
 
 func document(v *visit) error {
 	// An id is anything that is typed, so find a document by exactly that.
-	doc, err := v.api.Get(v.collection, v.id)
+	doc, err := v.get()
 	if err != nil {
 		return err
 	}
@@ -51,7 +50,9 @@ func document(v *visit) error {
 		return v.hold.Send(v.w, http.StatusOK, doc.Body)
 	case viewEdit:
 		if len(doc.Body) > mostEdited {
-			return access.NewProblem(http.StatusRequestEntityTooLarge, access.TooLarge, "The document has %s, and a form here has at most %s: change it over the API.", output.Bytes(uint64(len(doc.Body))), output.Bytes(mostEdited))
+			return access.NewProblem(http.StatusRequestEntityTooLarge, access.TooLarge,
+				"The document has %s, and a form here has at most %s: change it over the API.",
+				output.Bytes(uint64(len(doc.Body))), output.Bytes(mostEdited))
 		}
 		return v.showEdit(http.StatusOK, editData{Etag: doc.Etag, Body: string(doc.Body), Clock: clockOf(doc)})
 	}
@@ -63,12 +64,16 @@ func (v *visit) showDocument(doc *Document) error {
 	href := documentHref(v.collection, v.id)
 	data := documentData{
 		Collection: v.collection, ID: v.id, Href: href, Stored: doc, View: viewPretty,
-		Edit: with(href, "view", viewEdit), Bytes: with(href, "view", viewBytes), Events: liveHref(v.collection), Once: once(),
+		Edit: with(href, "view", viewEdit), Bytes: with(href, "view", viewBytes), Events: liveHref(v.collection),
+		Once: once(),
 	}
 	if v.r.URL.Query().Get("view") == viewRaw {
 		data.View = viewRaw
 	}
-	data.Views = []link{{"Pretty", href, data.View == viewPretty}, {"Raw", with(href, "view", viewRaw), data.View == viewRaw}}
+	data.Views = []link{
+		{"Pretty", href, data.View == viewPretty},
+		{"Raw", with(href, "view", viewRaw), data.View == viewRaw},
+	}
 	data.Text = newText(doc.Body, data.View == viewPretty)
-	return v.show(http.StatusOK, "document", v.page(view.Visible(v.id), "overview", data, v.crumbs()...))
+	return v.show(http.StatusOK, "document", v.page(visible(v.id), "overview", data, v.crumbs()...))
 }

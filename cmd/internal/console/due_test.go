@@ -24,7 +24,8 @@ func testDue(t *testing.T, r *rig) {
 			t.Fatalf("%+v, %v; want target %q", d, err, target)
 		}
 	}
-	p := b.get("/console/collections/mail/new").send("edit-form", "id", "1", "body", `{"ttl":null}`, "expires", instant, "target", "a..b").want(400, "has an empty token")
+	p := b.get("/console/collections/mail/new").send("edit-form", "id", "1", "body", `{"ttl":null}`, "expires",
+		instant, "target", "a..b").want(400, "has an empty token")
 	if p.element("target-error") == "" || p.form("edit-form").values.Get("target") != "a..b" {
 		t.Errorf("a wrong target: %s", p.text)
 	}
@@ -37,7 +38,8 @@ func testDue(t *testing.T, r *rig) {
 	is("mail.send", instant)
 	edit := b.get(at + "?view=edit")
 	r.put("mail", "1", `{"a":3}`)
-	edit.send("edit-form", "target", "mail.other").want(412, "Somebody else has changed").send("mine-form").want(200, "The new version was saved")
+	edit.send("edit-form", "target", "mail.other").want(412, "Somebody else has changed").send("mine-form").want(200,
+		"The new version was saved")
 	is("mail.other", instant)
 	b.get(at+"?view=edit").send("edit-form", "body", `{"ttl":600}`, "expires", "").want(200, "The new version was saved")
 	if p := b.get(at + "?view=edit"); p.form("edit-form").values.Get("expires") != "" {
@@ -47,7 +49,8 @@ func testDue(t *testing.T, r *rig) {
 	is("", "")
 	b.get(at).want(200).without("Target")
 
-	b.get("/console/collections/mail/new").send("edit-form", "id", "2", "body", `{"ttl":1,"to":"ada"}`, "target", "mail.send").want(200, "was created")
+	b.get("/console/collections/mail/new").send("edit-form", "id", "2", "body", `{"ttl":1,"to":"ada"}`, "target",
+		"mail.send").want(200, "was created")
 	r.put("mail", "expires", `{"ttl":1}`)
 	const live = "/console/live?kind=due&collection=mail"
 	harness.Until(t, harness.Limit, "the message is shown", func(context.Context) error {
@@ -60,6 +63,7 @@ func testDue(t *testing.T, r *rig) {
 	if stream := p.attribute("messages", "data-stream"); !strings.Contains(stream, "kind=due") {
 		t.Errorf("its stream is %s", stream)
 	}
-	b.get(p.hrefs(fmt.Sprint(p.sequences()[0]))[0]).want(200, "Due: 2", "Due at", "mail.send", `"to": "ada"`).without("TTL that")
+	b.get(p.hrefs(fmt.Sprint(p.sequences()[0]))[0]).want(200, "Due: 2", "Due at", "mail.send",
+		`"to": "ada"`).without("TTL that")
 	b.get("/console/live?kind=due&collection=other").want(200, "Nothing yet.")
 }

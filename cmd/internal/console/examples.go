@@ -32,13 +32,14 @@ func (v *visit) firstWrite() string {
 		scheme = "https"
 	}
 	at := url.URL{Scheme: scheme, Host: v.r.Host, Path: "/v1/collections/" + exampleCollection}
-	return fmt.Sprintf("curl %s--request PATCH --header 'Content-Type: application/merge-patch+json' --data '{\"defaultTtl\": %d}' %s\n"+
-		"curl %s--request PUT --json '{\"item\": \"tea\", \"ttl\": 90}' %s/documents/tea", token, exampleTTL, at.String(), token, at.String())
+	return fmt.Sprintf("curl %s--request PATCH --header 'Content-Type: application/merge-patch+json' "+
+		"--data '{\"defaultTtl\": %d}' %s\n", token, exampleTTL, at.String()) +
+		fmt.Sprintf("curl %s--request PUT --json '{\"item\": \"tea\", \"ttl\": 90}' %s/documents/tea", token, at.String())
 }
 
 // makeExamples writes the examples. It changes nothing that is there already.
 func makeExamples(v *visit) error {
-	config, _, err := v.api.Config(exampleCollection)
+	config, _, err := v.config(exampleCollection)
 	if err != nil {
 		return err
 	}
@@ -49,7 +50,9 @@ func makeExamples(v *visit) error {
 		}
 	}
 	for _, d := range exampleDocuments {
-		if _, err := v.write(http.MethodPut, apiDocumentPath(exampleCollection, d.id), []byte(d.body), "If-None-Match", "*"); err != nil && statusOf(err) != http.StatusPreconditionFailed {
+		path := apiDocumentPath(exampleCollection, d.id)
+		_, err := v.write(http.MethodPut, path, []byte(d.body), "If-None-Match", "*")
+		if err != nil && problemOf(err).Status != http.StatusPreconditionFailed {
 			return err
 		}
 	}

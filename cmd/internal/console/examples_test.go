@@ -10,7 +10,8 @@ func TestExamples(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	b := r.browse(t)
-	first := b.get("/").want(200, "There are no collections yet", "curl --request PUT --json", r.base+"/v1/collections/examples/documents/tea")
+	first := b.get("/").want(200, "There are no collections yet", "curl --request PUT --json",
+		r.base+"/v1/collections/examples/documents/tea")
 	first.send("examples-form").want(200, "The examples were made", "600 s (10 min)", "Live 5", "coffee", "salt")
 	if got := r.body("examples", "salt"); !strings.Contains(got, `"ttl":-1`) {
 		t.Errorf("salt is %q", got)

@@ -32,7 +32,8 @@ type fake struct {
 func newFake(t testing.TB, tokens *access.Tokens, ready health.Problems, api http.HandlerFunc) *fake {
 	f := &fake{t: t, site: access.NewRouter()}
 	New(Options{
-		Prefix: "lapse", Version: "1", Tokens: tokens, Metrics: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
+		Prefix: "lapse", Version: "1", Tokens: tokens, Metrics: prometheus.NewRegistry(),
+		Logger: slog.New(slog.DiscardHandler),
 		API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			f.asked = append(f.asked, r.Method+" "+r.URL.Path)
 			api(w, r)
@@ -133,7 +134,8 @@ func TestFailures(t *testing.T) {
 			_, _ = w.Write([]byte(`{"defaultTtl":60,"indexingMode":"consistent","etag":"5"}`))
 		}
 	}
-	f.want(f.do("GET", collection, nil), 200, "The documents cannot be counted: Redis is busy", "There is no forecast: Redis is busy", `data-id="1"`)
+	f.want(f.do("GET", collection, nil), 200, "The documents cannot be counted: Redis is busy",
+		"There is no forecast: Redis is busy", `data-id="1"`)
 	// Nobody can tell what it expires, so it asks for the name.
 	choice := url.Values{"mode": {"after"}, "after": {"1"}, "etag": {"5"}, "indexing": {"consistent"}}
 	f.want(f.do("POST", collection+"/configure", choice), 400, "That is not the name")
@@ -141,8 +143,8 @@ func TestFailures(t *testing.T) {
 	f.want(f.do("POST", collection+"/configure", choice), 303)
 }
 
-// TestCost: a page asks only for what it shows. A forecast takes one more read, of how many documents expire at all; the
-// range takes up to four if some do.
+// TestCost: a page asks only for what it shows. A forecast takes one more read, of how many documents expire at all;
+// the range takes up to four if some do.
 func TestCost(t *testing.T) {
 	f := newFake(t, nil, nil, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("ETag", `"7"`)
@@ -151,12 +153,17 @@ func TestCost(t *testing.T) {
 	for _, c := range []struct {
 		path string
 		want int
-	}{{"/", 1}, {"/console/collections/a", 5}, {"/console/collections/a/configure", 1}, {"/console/collections/a/configure?mode=none", 5}, {"/console/collections/a/new", 0}, {"/console/collections/a/documents/1", 1}, {"/console/system", 0}, {"/nothing", 0}} {
+	}{{"/", 1}, {"/console/collections/a", 5}, {"/console/collections/a/configure", 1},
+		{"/console/collections/a/configure?mode=none", 5}, {"/console/collections/a/new", 0},
+		{"/console/collections/a/documents/1", 1}, {"/console/system", 0}, {"/nothing", 0}} {
 		if f.do("GET", c.path, nil); len(f.asked) != c.want {
 			t.Errorf("%s: %q, want %d", c.path, f.asked, c.want)
 		}
 	}
-	expires := newFake(t, nil, nil, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"buckets":[{"count":3}]}`)) })
+	expires := newFake(t, nil, nil, func(w http.ResponseWriter, _ *http.Request) {
+		_,
+			_ = w.Write([]byte(`{"buckets":[{"count":3}]}`))
+	})
 	if expires.do("GET", "/console/collections/a", nil); len(expires.asked) > 5+4 {
 		t.Errorf("the range costs %q", expires.asked)
 	}
@@ -169,8 +176,10 @@ func TestCost(t *testing.T) {
 		want string
 	}{
 		{"documents/1", url.Values{"action": {"touch"}, "etag": {"7"}}, "[POST /v1/collections/a/documents/1/touch]"},
-		{"documents/1", url.Values{"action": {"replace"}, "etag": {"7"}, "body": {"{}"}}, "[PUT /v1/collections/a/documents/1]"},
-		{"documents/?id=..", url.Values{"action": {"delete"}, "etag": {"7"}, "confirm": {".."}}, "[DELETE /v1/collections/a/documents/..]"},
+		{"documents/1", url.Values{"action": {"replace"}, "etag": {"7"}, "body": {"{}"}},
+			"[PUT /v1/collections/a/documents/1]"},
+		{"documents/?id=..", url.Values{"action": {"delete"}, "etag": {"7"}, "confirm": {".."}},
+			"[DELETE /v1/collections/a/documents/..]"},
 		{"new", url.Values{"id": {"x/y"}, "body": {"{}"}}, "[PUT /v1/collections/a/documents/x/y]"},
 		{"drop", url.Values{"confirm": {"a"}}, "[DELETE /v1/collections/a]"},
 	} {

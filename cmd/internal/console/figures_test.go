@@ -22,13 +22,16 @@ func TestFigures(t *testing.T) {
 	}
 	for _, shard := range []string{"0", "1"} {
 		r := prometheus.WrapRegistererWith(prometheus.Labels{"shard": shard}, registry)
-		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapse_event_lateness_seconds", Buckets: []float64{0.001, 0.01, 1}})
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapse_event_lateness_seconds",
+			Buckets: []float64{0.001, 0.01, 1}})
 		c := prometheus.NewCounter(prometheus.CounterOpts{Name: "lapse_messages_applied_total"})
 		r.MustRegister(h, c)
 		late, applied = append(late, h), append(applied, c)
 	}
-	registry.MustRegister(gauge("lapse_shard_reap_backlog_seconds", "shard"), gauge("lapse_shard_lag_messages", "shard"), gauge("lapse_shard_failing", "shard"),
-		gauge("lapse_shard_owner", "shard"), gauge("lapse_members"), gauge("lapse_clock_lead_seconds", "clock", "of"), gauge("lapse_reaping_gives_way"))
+	registry.MustRegister(gauge("lapse_shard_reap_backlog_seconds", "shard"),
+		gauge("lapse_shard_lag_messages", "shard"), gauge("lapse_shard_failing", "shard"),
+		gauge("lapse_shard_owner", "shard"), gauge("lapse_members"), gauge("lapse_clock_lead_seconds", "clock", "of"),
+		gauge("lapse_reaping_gives_way"))
 	for i, p := range []string{"0", "1", "2"} {
 		gauges["lapse_shard_reap_backlog_seconds"].WithLabelValues(p).Set(float64(i))
 		gauges["lapse_shard_lag_messages"].WithLabelValues(p).Set(float64(10 * i))

@@ -14,18 +14,10 @@ import (
 	"strings"
 
 	"github.com/seed18712806/lapse/cmd/internal/access"
-	"github.com/seed18712806/lapse/cmd/internal/console/view"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// Caller sends requests to the API for one person.
-type caller struct {
-	API   http.Handler
-	Token string // empty if none is needed
-	From  *http.Request
-}
-
-// Answer is what the API answered. It is a http.ResponseWriter until then.
+// answer is what the API answered. It is a [http.ResponseWriter] until then.
 type answer struct {
 	Status int
 	Body   bytes.Buffer
@@ -58,34 +50,34 @@ func (a *answer) Warned(collection string) string {
 	case warning == "":
 		return ""
 	case strings.HasPrefix(warning, "collection "+collection+" is not configured"):
-		return view.NotConfigured
+		return notConfigured
 	}
-	return view.TTLIsOff
+	return ttlIsOff
 }
 
-// Header sets the header with which the API knows the person.
-func (c caller) Header(h http.Header) {
-	if c.Token != "" {
-		h.Set("Authorization", "Bearer "+c.Token)
+// authorize sets the header with which the API knows the person.
+func (v *visit) authorize(h http.Header) {
+	if v.token != "" {
+		h.Set("Authorization", "Bearer "+v.token)
 	}
 }
 
-// do sends a request. Headers are pairs of a name and a value; one with an empty value is left
-// out.
-func (c caller) do(ctx context.Context, method, path string, body []byte, headers ...string) (*answer, error) {
+// do sends a request to the API for the person. Headers are pairs of a name and a value; one with an empty value is
+// left out.
+func (v *visit) do(ctx context.Context, method, path string, body []byte, headers ...string) (*answer, error) {
 	req, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
-	req.Host, req.RemoteAddr = c.From.Host, c.From.RemoteAddr
-	c.Header(req.Header)
+	req.Host, req.RemoteAddr = v.r.Host, v.r.RemoteAddr
+	v.authorize(req.Header)
 	for i := 0; i+1 < len(headers); i += 2 {
 		if headers[i+1] != "" {
 			req.Header.Set(headers[i], headers[i+1])
 		}
 	}
 	a := &answer{header: make(http.Header)}
-	c.API.ServeHTTP(a, req)
+	v.c.opts.API.ServeHTTP(a, req)
 	if a.Status < http.StatusBadRequest {
 		return a, nil
 	}
@@ -96,9 +88,9 @@ func (c caller) do(ctx context.Context, method, path string, body []byte, header
 	return nil, p
 }
 
-// Read reads a resource.
-func (c caller) Read(path string, into any, query ...string) error {
-	a, err := c.do(c.From.Context(), http.MethodGet, with(path, query...), nil)
+// read reads a resource.
+func (v *visit) read(path string, into any, query ...string) error {
+	a, err := v.do(v.r.Context(), http.MethodGet, with(path, query...), nil)
 	if err != nil {
 		return err
 	}
@@ -108,20 +100,20 @@ func (c caller) Read(path string, into any, query ...string) error {
 // once begins the keys of a form.
 func once() string { return rand.Text() }
 
-// Write sends what changes something. once is from the form: a form that is sent twice, as by a
-// double click, has the same key, and counts once. One that was changed in between has another.
+// write sends what changes something. A form that is sent twice, as by a double click, has the same key, and counts
+// once. One that was changed in between has another.
 //
 // The write goes on if the browser leaves.
-func (c caller) Write(once, method, path string, body []byte, headers ...string) (*answer, error) {
+func (v *visit) write(method, path string, body []byte, headers ...string) (*answer, error) {
 	key := ""
-	if once != "" {
+	if once := v.r.PostForm.Get("once"); once != "" {
 		sum := sha256.New()
 		for _, part := range append([]string{once, method, path, string(body)}, headers...) {
 			_, _ = io.WriteString(sum, part+"\x00") // a hash cannot fail
 		}
 		key = base64.RawURLEncoding.EncodeToString(sum.Sum(nil))
 	}
-	return c.do(context.WithoutCancel(c.From.Context()), method, path, body, append(headers, "Idempotency-Key", key)...)
+	return v.do(context.WithoutCancel(v.r.Context()), method, path, body, append(headers, "Idempotency-Key", key)...)
 }
 
 // Document is a document as the API answers with it.
@@ -133,13 +125,15 @@ type Document struct {
 	Body      []byte
 }
 
-// Get reads a document.
-func (c caller) Get(collection, id string) (*Document, error) {
-	a, err := c.do(access.Look(c.From.Context()), http.MethodGet, apiDocumentPath(collection, id), nil)
+// get reads the document of the visit.
+func (v *visit) get() (*Document, error) {
+	a, err := v.do(access.Look(v.r.Context()), http.MethodGet, apiDocumentPath(v.collection, v.id), nil)
 	if err != nil {
 		return nil, err
 	}
-	d := &Document{Etag: strings.Trim(a.header.Get("ETag"), `"`), Target: a.header.Get(wire.HeaderTarget), Body: a.Body.Bytes()}
+	d := &Document{
+		Etag: strings.Trim(a.header.Get("ETag"), `"`), Target: a.header.Get(wire.HeaderTarget), Body: a.Body.Bytes(),
+	}
 	if at, err := http.ParseTime(a.header.Get("Last-Modified")); err == nil {
 		d.Written = wire.Time(at.UnixMilli())
 	}
@@ -160,45 +154,39 @@ func quoted(etag string) string {
 	return `"` + etag + `"`
 }
 
-// statusOf is the status of a problem; 0 of another error.
-func statusOf(err error) int {
-	var p *access.Problem
-	if errors.As(err, &p) {
-		return p.Status
+// problemOf is the problem that an error is; that of another error has no status and no code.
+func problemOf(err error) access.Problem {
+	if p, ok := errors.AsType[*access.Problem](err); ok {
+		return *p
 	}
-	return 0
+	return access.Problem{}
 }
 
-// isNoCollection reports whether a collection does not exist: it was never configured, and no write makes it.
-func isNoCollection(err error) bool {
-	var p *access.Problem
-	return errors.As(err, &p) && p.Code == access.NoCollection
-}
-
-// Config reads the configuration of a collection. One that does not exist has that with which it would begin.
-func (c caller) Config(collection string) (config wire.Config, exists bool, err error) {
-	err = c.Read(apiCollectionPath(collection), &config)
-	if isNoCollection(err) {
+// config reads the configuration of a collection. One that does not exist has that with which it would begin.
+func (v *visit) config(collection string) (config wire.Config, exists bool, err error) {
+	err = v.read(apiCollectionPath(collection), &config)
+	if problemOf(err).Code == access.NoCollection {
 		return wire.Config{IndexingMode: wire.Consistent}, false, nil
 	}
 	return config, true, err
 }
 
-// ReadAny reads what is below a collection. One that does not exist has nothing, and into stays as it is.
-func (c caller) ReadAny(path string, into any, query ...string) error {
-	if err := c.Read(path, into, query...); !isNoCollection(err) {
+// readAny reads what is below a collection. One that does not exist has nothing, and into stays as it is.
+func (v *visit) readAny(path string, into any, query ...string) error {
+	if err := v.read(path, into, query...); problemOf(err).Code != access.NoCollection {
 		return err
 	}
 	return nil
 }
 
-// Query reads a page of the documents for which conditions hold.
-func (c caller) Query(collection string, req wire.QueryRequest) (page wire.QueryReply, err error) {
+// query reads a page of the documents for which conditions hold.
+func (v *visit) query(req wire.QueryRequest) (page wire.QueryReply, err error) {
 	body, err := json.Marshal(req)
 	if err != nil {
 		return page, err
 	}
-	a, err := c.do(c.From.Context(), http.MethodPost, apiCollectionPath(collection, "query"), body, "Content-Type", "application/json")
+	path := apiCollectionPath(v.collection, "query")
+	a, err := v.do(v.r.Context(), http.MethodPost, path, body, "Content-Type", "application/json")
 	if err != nil {
 		return page, err
 	}
@@ -210,7 +198,7 @@ func apiCollectionPath(collection string, below ...string) string {
 	return strings.Join(append([]string{"/v1/collections", url.PathEscape(collection)}, below...), "/")
 }
 
-// DocumentPath is the path of a document.
+// apiDocumentPath is the path of a document.
 func apiDocumentPath(collection, id string) string {
 	escaped := url.PathEscape(id)
 	if id == "." || id == ".." {

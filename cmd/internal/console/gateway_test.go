@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"testing"
 
 	"github.com/seed18712806/lapse/cmd/internal/access"
@@ -13,11 +14,14 @@ import (
 func TestPaths(t *testing.T) {
 	var got string
 	api := access.NewRouter()
-	api.Handle("GET", "/v1/collections/{collection}/documents/{id}", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.PathValue("id") }))
-	c := caller{API: api, From: httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)}
-	for _, id := range []string{"1", ".", "..", "...", "/", "a/b", "//", "../..", "%2F", "%", "a b", "?x=1#y", "ä", "\x01", `"`, "+", "a;b", "~", ":"} {
-		got = ""
-		if _, err := c.Get("c", id); err != nil || got != id {
+	api.Handle("GET", "/v1/collections/{collection}/documents/{id}", http.HandlerFunc(
+		func(_ http.ResponseWriter, r *http.Request) { got = r.PathValue("id") }))
+	v := &visit{c: &Console{opts: Options{API: api}}, r: httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)}
+	v.collection = "c"
+	for _, id := range []string{"1", ".", "..", "...", "/", "a/b", "//", "../..", "%2F", "%", "a b", "?x=1#y", "ä",
+		"\x01", `"`, "+", "a;b", "~", ":"} {
+		got, v.id = "", id
+		if _, err := v.get(); err != nil || got != id {
 			t.Errorf("%q: %q, %v", id, got, err)
 		}
 	}
@@ -36,16 +40,21 @@ func TestPaths(t *testing.T) {
 // TestOnce: the same form has the same key, and one that differs in anything has another.
 func TestOnce(t *testing.T) {
 	keys := map[string]string{}
-	c := caller{Token: "t", From: httptest.NewRequestWithContext(t.Context(), "GET", "/", nil), API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		keys[r.Header.Get("Idempotency-Key")] += fmt.Sprint(r.Method, r.URL, r.Header.Get("If-Match"))
 		if r.Header.Get("Authorization") != "Bearer t" {
 			t.Error("it is without the token")
 		}
 		w.WriteHeader(http.StatusAccepted)
-	})}
-	for _, form := range [][]string{{"a", "PUT", "/1", "x", "1"}, {"b", "PUT", "/1", "x", "1"}, {"a", "POST", "/1", "x", "1"}, {"a", "PUT", "/2", "x", "1"}, {"a", "PUT", "/1", "y", "1"}, {"a", "PUT", "/1", "x", "2"}} {
+	})
+	v := &visit{c: &Console{opts: Options{API: api}}, token: "t"}
+	v.r = httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+	for _, form := range [][]string{{"a", "PUT", "/1", "x", "1"}, {"b", "PUT", "/1", "x", "1"},
+		{"a", "POST", "/1", "x", "1"}, {"a", "PUT", "/2", "x", "1"}, {"a", "PUT", "/1", "y", "1"},
+		{"a", "PUT", "/1", "x", "2"}} {
 		for range 2 {
-			a, err := c.Write(form[0], form[1], form[2], []byte(form[3]), "If-Match", form[4])
+			v.r.PostForm = url.Values{"once": form[:1]}
+			a, err := v.write(form[1], form[2], []byte(form[3]), "If-Match", form[4])
 			if err != nil || !a.Repeated() {
 				t.Errorf("%v: %v", form, err)
 			}
@@ -54,7 +63,8 @@ func TestOnce(t *testing.T) {
 	if len(keys) != 6 || keys[""] != "" {
 		t.Errorf("%d keys: %v", len(keys), keys)
 	}
-	if _, err := c.Write("", "PUT", "/1", nil); err != nil || keys[""] == "" {
+	v.r.PostForm = nil
+	if _, err := v.write("PUT", "/1", nil); err != nil || keys[""] == "" {
 		t.Errorf("without a form: %v", err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed18712806/lapse/cmd/internal/console/view"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -99,11 +98,11 @@ func (r *recorder) history(now time.Time) []series {
 	points := slices.Clone(r.points)
 	r.mu.Unlock()
 	all := []series{
-		newSeries("Writes per second", view.Rate, now, points, curve{of: func(p point) *float64 { return p.applied }}),
-		newSeries("Events per second", view.Rate, now, points, curve{of: func(p point) *float64 { return p.events }}),
-		newSeries("Lateness of events", view.Seconds, now, points,
+		newSeries("Writes per second", rate, now, points, curve{of: func(p point) *float64 { return p.applied }}),
+		newSeries("Events per second", rate, now, points, curve{of: func(p point) *float64 { return p.events }}),
+		newSeries("Lateness of events", secondsText, now, points,
 			curve{"p50", func(p point) *float64 { return p.p50 }}, curve{"p99", func(p point) *float64 { return p.p99 }}),
-		newSeries("Live documents", view.Whole, now, points, curve{of: func(p point) *float64 { return p.live }}),
+		newSeries("Live documents", whole, now, points, curve{of: func(p point) *float64 { return p.live }}),
 	}
 	return slices.DeleteFunc(all, func(s series) bool { return s.Empty() })
 }
@@ -113,7 +112,7 @@ func (r *recorder) liveHistory(now time.Time, collection string) series {
 	r.mu.Lock()
 	points := slices.Clone(r.points)
 	r.mu.Unlock()
-	return newSeries("Live documents", view.Whole, now, points, curve{of: func(p point) *float64 {
+	return newSeries("Live documents", whole, now, points, curve{of: func(p point) *float64 {
 		n, ok := p.ofEachCollection[collection]
 		if !ok {
 			return nil
@@ -170,7 +169,8 @@ func newSeries(title string, write func(float64) string, now time.Time, points [
 	return s
 }
 
-func newLine(c curve, write func(float64) string, now time.Time, over time.Duration, points []point, most float64) (l line, ok bool) {
+func newLine(c curve, write func(float64) string, now time.Time, over time.Duration, points []point,
+	most float64) (l line, ok bool) {
 	l.Name = c.Name
 	var path strings.Builder
 	var before *point

@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/seed18712806/lapse/cmd/internal/console/view"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -49,7 +48,8 @@ func TestHistory(t *testing.T) {
 	record(1, func(s *sample) { s.applied += 50 })
 	want := map[string]string{
 		"Writes per second": "10.0 now, 8.00 to 20.0", "Events per second": "0.00 now, 0.00 to 2.00",
-		"Lateness of events": "p50 0.5 ms last, 0.5 ms to 0.5 ms; p99 1.0 ms last, 1.0 ms to 1.0 ms", "Live documents": "12 now, 12 to 12",
+		"Lateness of events": "p50 0.5 ms last, 0.5 ms to 0.5 ms; p99 1.0 ms last, 1.0 ms to 1.0 ms",
+		"Live documents":     "12 now, 12 to 12",
 	}
 	if diff := cmp.Diff(want, texts()); diff != "" {
 		t.Error(diff)
@@ -73,7 +73,8 @@ func TestHistory(t *testing.T) {
 func TestCollectionsAreCounted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	asked := 0
-	r := &recorder{metrics: prometheus.NewRegistry(), collections: func(_ context.Context, most int) (wire.CollectionsReply, error) {
+	r := &recorder{metrics: prometheus.NewRegistry(), collections: func(_ context.Context,
+		most int) (wire.CollectionsReply, error) {
 		if asked++; asked > 1 || most != mostCounted {
 			return wire.CollectionsReply{}, errors.New("Redis is away")
 		}
@@ -90,9 +91,9 @@ func TestCollectionsAreCounted(t *testing.T) {
 func TestSeries(t *testing.T) {
 	at, one, two := time.Now(), 1.0, 2.0
 	points := []point{{at: at.Add(-time.Minute), p50: &one, p99: &two}, {at: at, p50: &one, p99: &one}}
-	chart := newSeries("Lateness <of> events", view.Seconds, at, points,
+	chart := newSeries("Lateness <of> events", secondsText, at, points,
 		curve{"p50", func(p point) *float64 { return p.p50 }}, curve{"p99", func(p point) *float64 { return p.p99 }})
-	page, err := view.Render("overview", view.Page{Title: "Overview", Data: overviewData{All: true, History: []series{chart}}})
+	page, err := render("overview", Page{Title: "Overview", Data: overviewData{All: true, History: []series{chart}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +103,8 @@ func TestSeries(t *testing.T) {
 	if got := strings.Count(html, text); got != 2 { // to see, and to hear
 		t.Errorf("%q is there %d times, want 2:\n%s", text, got, html)
 	}
-	if !strings.Contains(html, `d="M800.0 50.0h.1L1000.0 50.0"`) || !strings.Contains(html, `d="M800.0 0.0h.1L1000.0 50.0"`) {
+	if !strings.Contains(html, `d="M800.0 50.0h.1L1000.0 50.0"`) || !strings.Contains(html,
+		`d="M800.0 0.0h.1L1000.0 50.0"`) {
 		t.Errorf("the lines are elsewhere:\n%s", html)
 	}
 	decoder := xml.NewDecoder(strings.NewReader("<div>" + html + "</div>"))

@@ -26,7 +26,8 @@ func testLists(t *testing.T, r *rig) {
 	b := r.browse(t)
 	b.get("/console/collections/listed?order=deadline").want(200, "No documents will expire.")
 	r.configure("listed", `{"defaultTtl":-1}`)
-	p := b.get(b.get("/console/collections/listed?within=24h").want(200, "in no particular order").hrefs("Next to expire")[0]).want(200, "the next to expire first", "24 hours")
+	p := b.get(b.get("/console/collections/listed?within=24h").want(200, "in no particular "+
+		"order").hrefs("Next to expire")[0]).want(200, "the next to expire first", "24 hours")
 	got := p.ids()
 	for next := p.hrefs("Next page"); len(next) == 1; next = p.hrefs("Next page") {
 		p = b.get(next[0]).want(200, "the next to expire first", "24 hours")
@@ -39,7 +40,8 @@ func testLists(t *testing.T, r *rig) {
 	if !slices.Equal(got, want) {
 		t.Errorf("by deadline: %v", got)
 	}
-	if got := b.get("/console/collections/listed?prefix="+url.QueryEscape("b &")).want(200, "Live documents whose ids begin with b &").ids(); !slices.Equal(got, []string{"b & c"}) {
+	if got := b.get("/console/collections/listed?prefix="+url.QueryEscape("b &")).want(200,
+		"Live documents whose ids begin with b &").ids(); !slices.Equal(got, []string{"b & c"}) {
 		t.Errorf("by a prefix: %v", got)
 	}
 	b.get("/console/collections/listed?prefix=x").want(200, "No ids begin with x")

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/seed18712806/lapse/cmd/internal/access"
-	"github.com/seed18712806/lapse/cmd/internal/console/view"
 	"github.com/seed18712806/lapse/cmd/internal/live"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -58,12 +57,14 @@ type message struct {
 }
 
 // kinds are what a request calls the kinds of messages; others are expiry events.
-var kinds = map[string]live.Kind{"due": live.Due, "warnings": live.Expiring, "rejections": live.Rejected, "changes": live.Changed}
+var kinds = map[string]live.Kind{"due": live.Due, "warnings": live.Expiring, "rejections": live.Rejected,
+	"changes": live.Changed}
 
 // topic reads what the request is about. A token that is not for all collections must name one.
 func (v *visit) topic() (t live.Request, err error) {
 	query := v.r.URL.Query()
-	t = live.Request{Kind: cmp.Or(kinds[query.Get("kind")], live.Expired), Collection: strings.TrimSpace(query.Get("collection"))}
+	t = live.Request{Kind: cmp.Or(kinds[query.Get("kind")], live.Expired),
+		Collection: strings.TrimSpace(query.Get("collection"))}
 	if t.Collection == "" && t.Kind == live.Changed {
 		return t, access.BadRequest("changes are those of a collection: name one that publishes its changes")
 	}
@@ -81,19 +82,22 @@ func (v *visit) topic() (t live.Request, err error) {
 
 func livePage(v *visit) error {
 	topic, err := v.topic()
-	data := liveData{Figures: v.c.figures.Now(), Kind: topic.Kind, Collection: topic.Collection, IDs: v.r.URL.Query().Get("ids")}
+	data := liveData{Figures: v.c.figures.Now(), Kind: topic.Kind, Collection: topic.Collection,
+		IDs: v.r.URL.Query().Get("ids")}
 	here := root + "live"
-	for _, k := range []struct{ text, query string }{{"Expired", ""}, {"Due", "due"}, {"Expiring", "warnings"}, {"Rejected", "rejections"}, {"Changed", "changes"}} {
+	for _, k := range []struct{ text, query string }{{"Expired", ""}, {"Due", "due"}, {"Expiring", "warnings"},
+		{"Rejected", "rejections"}, {"Changed", "changes"}} {
 		is := cmp.Or(kinds[k.query], live.Expired) == topic.Kind
 		if is {
 			data.Query = k.query
 		}
-		data.Kinds = append(data.Kinds, link{k.text, with(here, "collection", topic.Collection, "ids", data.IDs, "kind", k.query), is})
+		data.Kinds = append(data.Kinds, link{k.text, with(here, "collection", topic.Collection, "ids", data.IDs, "kind",
+			k.query), is})
 	}
 	status := http.StatusOK
 	if err != nil {
 		data.Error = err.Error()
-		if status = statusOf(err); topic.Collection == "" {
+		if status = problemOf(err).Status; topic.Collection == "" {
 			status = http.StatusOK // nothing is wrong with the request yet
 		}
 	} else if data.NoChanges, err = v.noChanges(topic); err != nil {
@@ -112,7 +116,7 @@ func (v *visit) noChanges(topic live.Request) (bool, error) {
 	if topic.Kind != live.Changed {
 		return false, nil
 	}
-	config, _, err := v.api.Config(topic.Collection)
+	config, _, err := v.config(topic.Collection)
 	return !config.Changes, err
 }
 
@@ -204,7 +208,7 @@ func (m *message) readEvent(from live.Message) {
 
 // Title is the heading of the page of a message.
 func (m message) Title() string {
-	name := view.Visible(m.ID)
+	name := visible(m.ID)
 	switch {
 	case m.Rejection != nil:
 		return fmt.Sprintf("Rejected message %d", m.Seq)
@@ -230,9 +234,11 @@ func messagePage(v *visit) error {
 	case errors.As(err, &full):
 		return full
 	case err != nil:
-		return access.NewProblem(http.StatusServiceUnavailable, access.Unavailable, "the stream of events cannot be read: %s", err)
+		return access.NewProblem(http.StatusServiceUnavailable, access.Unavailable,
+			"the stream of events cannot be read: %s", err)
 	case !ok || !v.grant.Covers(found.Collection): // its name is not for everybody
-		return access.NewProblem(http.StatusNotFound, access.NotFound, "The stream of events has no event, message, warning, rejection or change %d, or no longer.", seq)
+		return access.NewProblem(http.StatusNotFound, access.NotFound, "The stream of events has no event, message, "+
+			"warning, rejection or change %d, or no longer.", seq)
 	}
 	m := v.message(found)
 	switch {
@@ -243,7 +249,8 @@ func messagePage(v *visit) error {
 	default:
 		m.Whole = newText(m.Event.Document, true)
 	}
-	return v.show(http.StatusOK, "message", v.page(m.Title(), "live", m, view.Crumb{Text: "Live", Href: liveHref(m.Collection)}))
+	return v.show(http.StatusOK, "message", v.page(m.Title(), "live", m, Crumb{Text: "Live",
+		Href: liveHref(m.Collection)}))
 }
 
 // liveHref is the path of the live page of a collection; of all collections if it is empty.
@@ -272,7 +279,7 @@ func liveStream(v *visit) error {
 	}
 	req.URL.RawQuery = asked.Encode()
 	req.Header = http.Header{}
-	v.api.Header(req.Header)
+	v.authorize(req.Header)
 	// After a reconnect by the browser, the id of the last message counts.
 	if last := v.r.Header.Get("Last-Event-ID"); last != "" {
 		after = last

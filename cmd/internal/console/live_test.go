@@ -90,7 +90,8 @@ func testLive(t *testing.T, r *rig) {
 	b.get("/console/live?collection=no+good").want(400, "contains")
 	r.put("brief", "bad", `{"ttl":0}`)
 	r.put("other", "bad", `[1]`)
-	b.get("/console/live?kind=rejections").want(200, "ttl 0 is not valid", "send a JSON object", "lapse.write.upsert.brief.bad", "400")
+	b.get("/console/live?kind=rejections").want(200, "ttl 0 is not valid", "send a JSON object",
+		"lapse.write.upsert.brief.bad", "400")
 	b.get("/console/live?kind=rejections&collection=brief").want(200, "ttl 0 is not valid").without("send a JSON object")
 
 	r.warned(b)
@@ -101,7 +102,8 @@ func testLive(t *testing.T, r *rig) {
 	}
 	b.get(one.hrefs("The document with this id now")[0]).want(404, "This document is not there")
 	rejected := b.get("/console/live?kind=rejections&collection=brief")
-	b.get(rejected.hrefs(fmt.Sprint(rejected.sequences()[0]))[0]).want(200, "400: ttl 0 is not valid", "lapse.write.upsert.brief.bad", `{"ttl":0}`)
+	b.get(rejected.hrefs(fmt.Sprint(rejected.sequences()[0]))[0]).want(200, "400: ttl 0 is not valid",
+		"lapse.write.upsert.brief.bad", `{"ttl":0}`)
 	for _, none := range []string{"0", "999999999", "x", "-1", "18446744073709551616"} {
 		b.get("/console/live/messages/" + none).want(404)
 	}
@@ -123,7 +125,8 @@ func testLive(t *testing.T, r *rig) {
 			t.Fatal(err)
 		}
 		defer func() { _ = resp.Body.Close() }()
-		if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" || resp.Header.Get("Content-Security-Policy") != policy {
+		if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" ||
+			resp.Header.Get("Content-Security-Policy") != policy {
 			t.Fatalf("%s: %s %v", path, resp.Status, resp.Header)
 		}
 		var ids []string
@@ -138,7 +141,8 @@ func testLive(t *testing.T, r *rig) {
 	newest, middle, oldest := fmt.Sprint(sequences[0]), fmt.Sprint(sequences[1]), fmt.Sprint(sequences[2])
 	warnings := b.get("/console/live?kind=warnings&collection=brief")
 	r.warn("w2")
-	if got := follow(warnings.attribute("messages", "data-stream") + "&after=1"); len(got) != 2 || got[0] != fmt.Sprint(warnings.sequences()[0]) {
+	if got := follow(warnings.attribute("messages", "data-stream") + "&after=1"); len(got) != 2 ||
+		got[0] != fmt.Sprint(warnings.sequences()[0]) {
 		t.Errorf("the stream of warnings: %v", got)
 	}
 	stream := p.attribute("messages", "data-stream")
@@ -161,19 +165,23 @@ func testLive(t *testing.T, r *rig) {
 func (r *rig) warned(b *browser) {
 	r.t.Helper()
 	r.warn("w1")
-	p := b.get("/console/live?kind=warnings&collection=brief").want(200, "Warnings of documents that will expire of brief", "w1", "5 s", "2026-01-31 12:00:25", "2026-01-31 12:00:30").without("e0")
-	if stream := p.attribute("messages", "data-stream"); !strings.Contains(stream, "kind=warnings") || len(p.sequences()) != 1 {
+	p := b.get("/console/live?kind=warnings&collection=brief").want(200, "Warnings of documents that will expire of "+
+		"brief", "w1", "5 s", "2026-01-31 12:00:25", "2026-01-31 12:00:30").without("e0")
+	if stream := p.attribute("messages", "data-stream"); !strings.Contains(stream, "kind=warnings") ||
+		len(p.sequences()) != 1 {
 		r.t.Errorf("its stream is %s, and it shows %v", stream, p.sequences())
 	}
 	b.get("/console/live?kind=warnings&collection=other").want(200, "Nothing yet.")
 	b.get("/console/live?collection=brief").want(200, "Expired documents of brief").without("w1")
-	b.get(p.hrefs(fmt.Sprint(p.sequences()[0]))[0]).want(200, "Expiring: w1", "Expires at", "Warned before", "TTL that counts 90 s", "The version that will expire")
+	b.get(p.hrefs(fmt.Sprint(p.sequences()[0]))[0]).want(200, "Expiring: w1", "Expires at", "Warned before",
+		"TTL that counts 90 s", "The version that will expire")
 }
 
 // warn publishes a warning of collection brief.
 func (r *rig) warn(id string) {
 	r.t.Helper()
-	e := wire.Expiring{ID: id, Collection: "brief", Document: []byte(`{"n":7}`), Etag: 7, Ts: 1769860800000, TTL: 90, ExpiresAt: 1769860830000, Before: 5}
+	e := wire.Expiring{ID: id, Collection: "brief", Document: []byte(`{"n":7}`), Etag: 7, Ts: 1769860800000, TTL: 90,
+		ExpiresAt: 1769860830000, Before: 5}
 	if err := harness.Warn(r.t.Context(), r.Conn(), e, ""); err != nil {
 		r.t.Fatal(err)
 	}

@@ -33,12 +33,14 @@ type overviewData struct {
 func overview(v *visit) error {
 	role, problems := v.c.opts.Ready()
 	role = strings.TrimPrefix(strings.TrimPrefix(role, "ready"), ": ") // the head of the page says so
-	data := overviewData{Role: role, All: v.grant.All(), Figures: v.c.figures.Now(), History: v.c.figures.history(time.Now()), Process: processName(), Problems: problems}
+	data := overviewData{Role: role, All: v.grant.All(), Figures: v.c.figures.Now(),
+		History: v.c.figures.history(time.Now()), Process: processName(), Problems: problems}
 	first, _ := v.first()
-	data.Command, data.Examples, data.Once = v.firstWrite(), first == "" && v.grant.Write && v.grant.Covers(exampleCollection), once()
+	data.Command, data.Examples, data.Once = v.firstWrite(), first == "" && v.grant.Write &&
+		v.grant.Covers(exampleCollection), once()
 	data.First = v.r.URL.Query().Get("after") == ""
 	if err := v.collections(&data); err != nil {
-		if s := statusOf(err); s == http.StatusBadRequest || s == 0 {
+		if s := problemOf(err).Status; s == http.StatusBadRequest || s == 0 {
 			return err
 		}
 		data.Missing = err.Error() // the rest of the page tells what is wrong
@@ -53,7 +55,7 @@ func (v *visit) collections(data *overviewData) error {
 		return v.grantedCollections(data, after)
 	}
 	var page wire.CollectionsReply
-	if err := v.api.Read("/v1/collections", &page, "limit", strconv.Itoa(perPage), "continuation", after); err != nil {
+	if err := v.read("/v1/collections", &page, "limit", strconv.Itoa(perPage), "continuation", after); err != nil {
 		return err
 	}
 	data.Collections = page.Collections
@@ -74,13 +76,13 @@ func (v *visit) grantedCollections(data *overviewData, after string) error {
 	some := names[from:min(from+perPage, len(names))]
 	for _, name := range some {
 		c := wire.Collection{Name: name}
-		config, _, err := v.api.Config(name)
+		config, _, err := v.config(name)
 		if err != nil {
 			return err
 		}
 		c.DefaultTTL, c.IndexingMode, c.Paused, c.Etag = config.DefaultTTL, config.IndexingMode, config.Paused, config.Etag
 		var count wire.CountReply
-		if err := v.api.ReadAny(apiCollectionPath(name, "count"), &count); err != nil {
+		if err := v.readAny(apiCollectionPath(name, "count"), &count); err != nil {
 			return err
 		}
 		c.Live, c.Expired = count.Live, count.Expired

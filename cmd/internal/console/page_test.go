@@ -38,12 +38,14 @@ func (n *node) inside(of *node) bool {
 	return false
 }
 
-const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 // check checks what holds for every answer of the console.
 func (p *page) check() {
 	p.t.Helper()
-	for name, want := range map[string]string{"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin"} {
+	for name, want := range map[string]string{"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff",
+		"Referrer-Policy": "same-origin"} {
 		if got := p.Header.Get(name); got != want {
 			p.t.Errorf("%s: %s: %q, want %q", p.path, name, got, want)
 		}
@@ -132,7 +134,8 @@ func (p *page) checkAccessible() {
 			p.t.Errorf("%s: it has an inline %s", p.path, n.name)
 		}
 		for _, name := range []string{"href", "src", "action"} {
-			if value, ok := n.attrs[name]; ok && !strings.HasPrefix(value, "/") && !strings.HasPrefix(value, "#") && n.attrs["id"] != "elsewhere" {
+			if value, ok := n.attrs[name]; ok && !strings.HasPrefix(value, "/") && !strings.HasPrefix(value, "#") &&
+				n.attrs["id"] != "elsewhere" {
 				p.t.Errorf("%s: <%s> leads to %q", p.path, n.name, value)
 			}
 		}

@@ -20,19 +20,23 @@ func testQueries(t *testing.T, r *rig) {
 	b := r.browse(t)
 	p := b.get("/console/collections/asked").want(200, "The collection has no index", "Indexes none")
 	refused := p.send("query-form", "where", "n>=100").want(400)
-	if got := refused.element("where-error"); !strings.Contains(got, "lapse config asked") || len(refused.hrefs("Declare an index…")) != 1 {
+	if got := refused.element("where-error"); !strings.Contains(got, "lapse config asked") ||
+		len(refused.hrefs("Declare an index…")) != 1 {
 		t.Errorf("without an index: %q", got)
 	}
-	if got := refused.form("query-form").values.Get("where"); strings.TrimSpace(got) != "n>=100" || len(refused.ids()) > 0 {
+	if got := refused.form("query-form").values.Get("where"); strings.TrimSpace(got) != "n>=100" ||
+		len(refused.ids()) > 0 {
 		t.Errorf("the field has lost the condition: %q", got)
 	}
-	if got := p.send("query-form", "where", "n>=118", "scan", "yes").want(200, "Live documents of the query").ids(); len(got) != 2 {
+	if got := p.send("query-form", "where", "n>=118", "scan", "yes").want(200,
+		"Live documents of the query").ids(); len(got) != 2 {
 		t.Errorf("by a scan: %v", got)
 	}
 
 	p = b.get(p.hrefs("declare one…")[0])
 	p.send("configure-form", "indexes", "n\r\nseat/row").want(400, "does not begin with it")
-	p.send("configure-form", "indexes", "n\r\n\r\n /who ").want(200, "expire at once").send("save-form").want(200, "The configuration was saved", "/n, /who")
+	p.send("configure-form", "indexes", "n\r\n\r\n /who ").want(200, "expire at once").send("save-form").want(200,
+		"The configuration was saved", "/n, /who")
 	if config, err := r.Config(t.Context(), "asked"); err != nil || !slices.Equal(config.Indexes, []string{"/n", "/who"}) {
 		t.Fatalf("%+v, %v", config, err)
 	}
@@ -48,7 +52,8 @@ func testQueries(t *testing.T, r *rig) {
 	})
 
 	p = b.get("/console/collections/asked").want(200, "Indexes: /n")
-	p = p.send("query-form", "where", "who=Bo & Co n>=1\r\nn<118", "order", "-n").want(200, "Live documents of the query", "examined for this page")
+	p = p.send("query-form", "where", "who=Bo & Co n>=1\r\nn<118", "order", "-n").want(200,
+		"Live documents of the query", "examined for this page")
 	got := p.ids()
 	for next := p.hrefs("Next page"); len(next) == 1; next = p.hrefs("Next page") {
 		p = b.get(next[0]).want(200)
@@ -64,7 +69,8 @@ func testQueries(t *testing.T, r *rig) {
 	if first := p.hrefs("First page"); len(first) != 1 || !slices.Contains(b.get(first[0]).want(200).ids(), "d117") {
 		t.Errorf("the first page is %v", first)
 	}
-	if f := p.form("query-form"); f.values.Get("order") != "-n" || !strings.Contains(f.values.Get("where"), "who=Bo & Co n>=1\r\nn<118") {
+	if f := p.form("query-form"); f.values.Get("order") != "-n" || !strings.Contains(f.values.Get("where"),
+		"who=Bo & Co n>=1\r\nn<118") {
 		t.Errorf("the form has lost the query: %v", f.values)
 	}
 	b.get("/console/collections/asked?where="+url.QueryEscape("who=Eve")).want(200, "No documents are like this.")

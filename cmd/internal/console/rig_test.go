@@ -82,7 +82,8 @@ func (r *rig) browse(t testing.TB) *browser {
 	}
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &browser{t, r.base, &http.Client{Transport: transport, Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	return &browser{t, r.base, &http.Client{Transport: transport, Jar: jar,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
 
 // do sends a request, and follows no redirect. Headers are pairs of a name and a value.

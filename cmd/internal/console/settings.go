@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/seed18712806/lapse/cmd/internal/console/view"
 	"github.com/seed18712806/lapse/cmd/internal/output"
 	"github.com/seed18712806/lapse/sink/entries"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -48,13 +47,15 @@ var settings = []setting{
 		read:  func(text string, c *wire.Config) error { return readLimit(text, &c.MaxTTL) },
 	},
 	{
-		Name: "life", Label: "Longest life of a document", Title: "Longest life", Help: "Counted from its creation, whatever renews it.",
+		Name: "life", Label: "Longest life of a document", Title: "Longest life",
+		Help:  "Counted from its creation, whatever renews it.",
 		show:  func(c wire.Config) string { return limitField(c.MaxLife) },
 		human: func(c wire.Config) string { return limitText(c.MaxLife) },
 		read:  func(text string, c *wire.Config) error { return readLimit(text, &c.MaxLife) },
 	},
 	{
-		Name: "warn", Label: "Warn before a deadline", Title: "Warnings", Help: "Up to four, with commas between them, such as 1h,5m.",
+		Name: "warn", Label: "Warn before a deadline", Title: "Warnings", Help: "Up to four, with commas between them, " +
+			"such as 1h,5m.",
 		show:  func(c wire.Config) string { return output.Durations(c.WarnBefore) },
 		human: warningsText, read: readWarnings,
 	},
@@ -164,7 +165,7 @@ func limitText(n int32) string {
 	if n == 0 {
 		return "no limit"
 	}
-	return view.TTL(&n)
+	return ttlText(&n)
 }
 
 // readLimit reads a number of seconds; 0 of an empty text.
@@ -175,7 +176,8 @@ func readLimit(text string, to *int32) error {
 	}
 	n, ok := seconds(text)
 	if !ok || n < 1 || n > ttlrules.MaxSeconds {
-		return fmt.Errorf("%s is not valid: use a whole number of seconds from 1 to %d, a duration such as 90s, 2h or 7d, or nothing", wire.Quote(text), ttlrules.MaxSeconds)
+		return fmt.Errorf("%s is not valid: use a whole number of seconds from 1 to %d, a duration such as 90s, 2h or 7d, "+
+			"or nothing", wire.Quote(text), ttlrules.MaxSeconds)
 	}
 	*to = int32(n)
 	return nil
@@ -192,7 +194,8 @@ func readWarnings(text string, c *wire.Config) error {
 			return err
 		}
 		if n == 0 {
-			return fmt.Errorf("%s is not valid: there is nothing between two commas or at an end; use durations such as 1h,5m", wire.Quote(text))
+			return fmt.Errorf("%s is not valid: there is nothing between two commas or at an end; use durations such as "+
+				"1h,5m", wire.Quote(text))
 		}
 		c.WarnBefore = append(c.WarnBefore, n)
 	}
@@ -205,7 +208,7 @@ func warningsText(c wire.Config) string {
 	}
 	texts := make([]string, len(c.WarnBefore))
 	for i, n := range c.WarnBefore {
-		texts[i] = view.TTL(&n)
+		texts[i] = ttlText(&n)
 	}
 	return strings.Join(texts, ", ") + " before"
 }
@@ -234,7 +237,8 @@ func readSlidePart(text string, c *wire.Config) error {
 	if text != "" {
 		var err error
 		if part, err = wire.ParseSlide([]byte(text)); err != nil || part == 0 {
-			return fmt.Errorf("%s is not a valid part of the TTL: use a number over 0 and under 1 such as 0.01, or nothing for a tenth", wire.Quote(text))
+			return fmt.Errorf("%s is not a valid part of the TTL: use a number over 0 and under 1 such as 0.01, or nothing "+
+				"for a tenth", wire.Quote(text))
 		}
 	}
 	if c.SlideOnRead != 0 {

@@ -1,11 +1,12 @@
 package console
 
 import (
+	"encoding/base64"
+	"net"
 	"net/http"
 	"strings"
 
 	"github.com/seed18712806/lapse/cmd/internal/access"
-	"github.com/seed18712806/lapse/cmd/internal/console/view"
 )
 
 // signedIn finds the grant of the person; false if a token is needed and the cookie has none that
@@ -19,7 +20,7 @@ func (v *visit) signedIn() bool {
 	token := sessionToken(v.r)
 	grant, ok := tokens.Find(token)
 	if ok {
-		v.api.Token, v.grant = token, grant
+		v.token, v.grant = token, grant
 	}
 	return ok
 }
@@ -91,11 +92,48 @@ func signIn(v *visit) error {
 }
 
 func signOut(v *visit) error {
-	http.SetCookie(v.w, goneCookie(v.r, v.c.opts.Proxies.HTTPS(v.r)))
+	http.SetCookie(v.w, sessionCookie(v.r, "", v.c.opts.Proxies.HTTPS(v.r)))
 	return v.redirect(with(signInPath, "done", "signed-out"))
 }
 
 // crumbs are the pages above one of a collection.
-func (v *visit) crumbs() []view.Crumb {
-	return []view.Crumb{{Text: "Overview", Href: "/"}, {Text: v.collection, Href: collectionHref(v.collection)}}
+func (v *visit) crumbs() []Crumb {
+	return []Crumb{{Text: "Overview", Href: "/"}, {Text: v.collection, Href: collectionHref(v.collection)}}
+}
+
+// cookieName is the name of the cookie. Browsers send the cookies of a host to all of its ports, so it
+// has the port.
+func cookieName(r *http.Request) string {
+	_, port, err := net.SplitHostPort(r.Host)
+	if err != nil || strings.Trim(port, "0123456789") != "" {
+		port = ""
+	}
+	return "lapse-token" + port
+}
+
+// sessionCookie keeps a token, in letters that a cookie may have, until the browser ends; without a token it removes
+// the cookie. Scripts do not see it, and requests from pages of other sites do not have it. https says that the browser
+// came over https.
+func sessionCookie(r *http.Request, token string, https bool) *http.Cookie {
+	c := &http.Cookie{
+		Name: cookieName(r), Value: base64.RawURLEncoding.EncodeToString([]byte(token)), Path: "/",
+		HttpOnly: true, Secure: https, SameSite: http.SameSiteStrictMode,
+	}
+	if token == "" {
+		c.MaxAge = -1
+	}
+	return c
+}
+
+// sessionToken is the token in the cookie of a request; empty if there is none.
+func sessionToken(r *http.Request) string {
+	cookie, err := r.Cookie(cookieName(r))
+	if err != nil {
+		return ""
+	}
+	token, err := base64.RawURLEncoding.DecodeString(cookie.Value)
+	if err != nil {
+		return ""
+	}
+	return string(token)
 }

@@ -3,8 +3,10 @@ package console
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"net/http"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -24,27 +26,27 @@ type systemData struct {
 	Figures Figures
 }
 
-// statuses keeps the last status, so that many pages cost NATS no more than one.
-type statuses struct {
-	read func(context.Context) (client.Status, error)
+// cache keeps what NATS has said last, so that many pages cost it no more than one.
+type cache[T any] struct {
+	read func(context.Context) (T, error)
 
 	mu   sync.Mutex
-	last client.Status
+	last T
 	err  error
 	at   time.Time
 }
 
-// get returns a status that is a second old at most.
-func (s *statuses) get(ctx context.Context) (client.Status, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if time.Since(s.at) > time.Second {
+// get returns what was read a second ago at most.
+func (c *cache[T]) get(ctx context.Context) (T, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.at) > time.Second {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusWithin)
 		defer cancel()
-		s.last, s.err = s.read(ctx)
-		s.at = time.Now()
+		c.last, c.err = c.read(ctx)
+		c.at = time.Now()
 	}
-	return s.last, s.err
+	return c.last, c.err
 }
 
 func systemPage(v *visit) error {
@@ -80,4 +82,13 @@ func (d systemData) Owns(process string) (shards []int) {
 	}
 	slices.SortFunc(shards, cmp.Compare[int])
 	return shards
+}
+
+// processName is the name of this process, as lapse status shows it.
+func processName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s/%d", host, os.Getpid())
 }

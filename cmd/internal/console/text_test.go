@@ -28,7 +28,8 @@ func TestTextIsBounded(t *testing.T) {
 		"brackets in texts":   {[]byte(`"` + strings.Repeat(`[\"`, 1000) + `"`), false, false, true},
 	} {
 		got := newText(c.document, true)
-		if len(got.Shown) > mostShown || got.Flat != c.flat || got.Whole > 0 != c.cut || got.Lossy || !utf8.ValidString(got.Shown) {
+		if len(got.Shown) > mostShown || got.Flat != c.flat || got.Whole > 0 != c.cut || got.Lossy ||
+			!utf8.ValidString(got.Shown) {
 			t.Errorf("%s: %d bytes of %d, flat %t, lossy %t", name, len(got.Shown), got.Whole, got.Flat, got.Lossy)
 		}
 		if c.wholeShown && got.Shown != string(c.document) {

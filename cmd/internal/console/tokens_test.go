@@ -58,7 +58,9 @@ func TestTokens(t *testing.T) {
 
 	t.Run("nobody", func(t *testing.T) {
 		b := r.browse(t)
-		for _, path := range []string{"/", "/console/collections/orders", "/console/collections/orders/documents/1?view=raw", "/console/live", "/console/consumers", "/console/system", "/console/collections/orders/new"} {
+		for _, path := range []string{"/", "/console/collections/orders",
+			"/console/collections/orders/documents/1?view=raw", "/console/live", "/console/consumers", "/console/system",
+			"/console/collections/orders/new"} {
 			p := b.do("GET", path, nil)
 			p.want(303)
 			if got, want := p.Header.Get("Location"), "/console/sign-in?next="+url.QueryEscape(path); got != want {
@@ -67,11 +69,14 @@ func TestTokens(t *testing.T) {
 			p.follow().want(200, "Token").without("orders ", "carts")
 		}
 		b.do("GET", "/console/live/stream", nil).want(401)
-		for _, path := range []string{"/console/collections/orders/documents/1", "/console/collections/orders/drop", "/console/collections/orders/new", "/console/collections/orders/configure"} {
-			b.do("POST", path, url.Values{"action": {"delete"}, "confirm": {"1"}}).want(401, "You are signed out", "Nothing was changed")
+		for _, path := range []string{"/console/collections/orders/documents/1", "/console/collections/orders/drop",
+			"/console/collections/orders/new", "/console/collections/orders/configure"} {
+			b.do("POST", path, url.Values{"action": {"delete"}, "confirm": {"1"}}).want(401, "You are signed out",
+				"Nothing was changed")
 		}
 		p := b.get("/console/collections/orders?within=24h")
-		p.send("sign-in-form", "token", "wrong-0123456789abcdef").want(401, "lapse does not know this token").without("wrong-0123456789")
+		p.send("sign-in-form", "token", "wrong-0123456789abcdef").want(401, "lapse does not know this "+
+			"token").without("wrong-0123456789")
 		in := p.sendOnce("sign-in-form", "token", " "+all+"\n")
 		cookie := in.Header.Get("Set-Cookie")
 		for _, part := range []string{"HttpOnly", "SameSite=Strict", "Path=/"} {
@@ -88,14 +93,16 @@ func TestTokens(t *testing.T) {
 		}
 		b.get("/").want(200, "orders", "carts", "Sign out").send("sign-out").want(200, "You are signed out", "Token")
 		b.get("/").want(200, "Token")
-		for _, next := range []string{"//example.com", "https://example.com/", "/\\example.com", "javascript:alert(1)", "", "x"} {
+		for _, next := range []string{"//example.com", "https://example.com/", "/\\example.com", "javascript:alert(1)",
+			"", "x"} {
 			p := b.get("/console/sign-in").sendOnce("sign-in-form", "token", all, "next", next)
 			if got := p.Header.Get("Location"); got != "/" {
 				t.Errorf("next %q leads to %q", next, got)
 			}
 		}
 		b = r.browse(t)
-		b.do("GET", "/console/system", nil, "Sec-Fetch-Site", "cross-site").follow().want(200, "A link on another site led you here")
+		b.do("GET", "/console/system", nil, "Sec-Fetch-Site", "cross-site").follow().want(200,
+			"A link on another site led you here")
 	})
 
 	t.Run("behind a proxy", func(t *testing.T) {
@@ -146,13 +153,15 @@ func TestTokens(t *testing.T) {
 		b := r.signedIn(t, orders)
 		b.get("/console/consumers").want(403, "not for all collections")
 		b.do("POST", "/console/consumers/resend", url.Values{"name": {"forward-orders"}}).want(403, "not for all collections")
-		b.get("/").want(200, "orders", "other").without("carts", "/console/consumers", "Figures of this process", "last hour") // those are of all collections
+		// those are of all collections
+		b.get("/").want(200, "orders", "other").without("carts", "/console/consumers", "Figures of this process", "last hour")
 		b.get("/console/collections/orders").want(200, "Live 1")
 		for _, path := range []string{"", "/configure", "/documents/1", "/documents/1?view=edit", "/new"} {
 			b.get("/console/collections/carts" + path).want(403).without(`"of"`)
 		}
 		for _, path := range []string{"drop", "configure", "new", "documents/1"} {
-			b.do("POST", "/console/collections/carts/"+path, url.Values{"action": {"delete"}, "confirm": {"1", "carts"}, "id": {"2"}, "body": {"{}"}, "mode": {"off"}}).want(403)
+			b.do("POST", "/console/collections/carts/"+path, url.Values{"action": {"delete"}, "confirm": {"1", "carts"},
+				"id": {"2"}, "body": {"{}"}, "mode": {"off"}}).want(403)
 		}
 		b.get("/console/live").want(200, "name one").without("data-stream")
 		b.do("GET", "/console/live/stream", nil).want(400)

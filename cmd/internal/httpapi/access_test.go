@@ -60,13 +60,16 @@ func TestTokens(t *testing.T) {
 	r := start(t, func(o *serve.Options) { o.HTTP.TokenFile = file })
 	const path = "/collections/orders/documents/1"
 	with := func(token string) []string { return []string{"Authorization", "Bearer " + token} }
-	for _, headers := range [][]string{nil, with("x"), with(""), {"Authorization", all}, {"Authorization", "Basic " + all}, with(all + "x"), with(strings.ToUpper(all))} {
-		r.do("GET", path, "", headers...).want(t, 401, `"code":"token-required"`).header(t, "WWW-Authenticate", `Bearer realm="lapse"`)
+	for _, headers := range [][]string{nil, with("x"), with(""), {"Authorization", all},
+		{"Authorization", "Basic " + all}, with(all + "x"), with(strings.ToUpper(all))} {
+		r.do("GET", path, "", headers...).want(t, 401, `"code":"token-required"`).header(t, "WWW-Authenticate",
+			`Bearer realm="lapse"`)
 	}
 	r.do("PUT", path, `{}`, with(all)...).want(t, 201)
 	r.do("PUT", "/collections/carts/documents/1", `{}`, "Authorization", "bearer "+all).want(t, 201)
 	r.do("GET", path, "", with(reader)...).want(t, 200)
-	for _, c := range [][3]string{{"PUT", path, "{}"}, {"PATCH", path, "{}"}, {"DELETE", path, ""}, {"POST", path + "/touch", ""}, {"PUT", "/collections/orders", "{}"}, {"DELETE", "/collections/orders", ""}} {
+	for _, c := range [][3]string{{"PUT", path, "{}"}, {"PATCH", path, "{}"}, {"DELETE", path, ""},
+		{"POST", path + "/touch", ""}, {"PUT", "/collections/orders", "{}"}, {"DELETE", "/collections/orders", ""}} {
 		r.do(c[0], c[1], c[2], with(reader)...).want(t, 403, `"code":"not-allowed"`)
 		r.do(c[0], strings.Replace(c[1], "orders", "carts", 1), c[2], with(orders)...).want(t, 403, `"code":"not-allowed"`)
 	}
@@ -78,15 +81,18 @@ func TestTokens(t *testing.T) {
 	r.do("PUT", path, `{}`, with(orders)...).want(t, 200)
 	r.do("GET", "/collections/carts/documents/1", "", with(orders)...).want(t, 403)
 	r.do("GET", "/collections", "", with(all)...).want(t, 200, "carts", "orders")
-	if body := r.do("GET", "/collections", "", with(orders)...).want(t, 200, "orders").body; strings.Contains(body, "carts") {
+	if body := r.do("GET", "/collections", "", with(orders)...).want(t, 200, "orders").body; strings.Contains(body,
+		"carts") {
 		t.Errorf("it lists a collection that the token is not for: %s", body)
 	}
 	r.do("PUT", "/collections/other/documents/1", `{}`, with(orders)...).want(t, 201)
 	first := r.do("GET", "/collections?limit=1", "", with(orders)...).want(t, 200, `"orders"`)
-	if where, err := base64.RawURLEncoding.DecodeString(continuationOf(t, first.body)); err != nil || strings.Contains(string(where), "carts") {
+	if where, err := base64.RawURLEncoding.DecodeString(continuationOf(t, first.body)); err != nil ||
+		strings.Contains(string(where), "carts") {
 		t.Errorf("the continuation is %s, %v", where, err)
 	}
-	r.do("GET", "/collections?limit=1&continuation="+continuationOf(t, first.body), "", with(orders)...).want(t, 200, `"other"`)
+	r.do("GET", "/collections?limit=1&continuation="+continuationOf(t, first.body), "", with(orders)...).want(t, 200,
+		`"other"`)
 	r.do("GET", "/events", "", with(orders)...).want(t, 403, "?collection=")
 	r.do("GET", "/events?collection=carts", "", with(orders)...).want(t, 403)
 	r.follow("/events?collection=orders", with(orders)...).cancel()
@@ -218,7 +224,8 @@ func TestTLS(t *testing.T) {
 		if got := r.do("PUT", "/collections/orders/documents/1", `{}`); got.ProtoMajor == 2 != http2 {
 			t.Errorf("the protocol is %s", got.Proto)
 		}
-		all := outcomes(t, r.do("POST", "/collections/orders/documents", "{\"id\":\"1\"}\n", "Content-Type", linesType).want(t, 200).body)
+		all := outcomes(t, r.do("POST", "/collections/orders/documents", "{\"id\":\"1\"}\n", "Content-Type",
+			linesType).want(t, 200).body)
 		if len(all) != 1 || all[0].Status != 200 {
 			t.Errorf("import: %+v", all)
 		}

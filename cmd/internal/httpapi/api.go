@@ -1,9 +1,11 @@
 package httpapi
 
 import (
+	"bytes"
 	"cmp"
 	"context"
-	_ "embed" // the description
+	_ "embed" // the descriptions
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -16,17 +18,42 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/seed18712806/lapse/cmd/internal/access"
-
 	"github.com/seed18712806/lapse/cmd/internal/live"
-
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/service"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
+// description is that of the API: OpenAPI 3.1.
+//
 //go:embed openapi.json
 var description []byte
+
+// messages is the description of the messages over NATS: AsyncAPI 3.0, with {prefix} in place of the prefix.
+//
+//go:embed asyncapi.json
+var messages []byte
+
+// describeMessages describes the messages for a prefix. A body that HTTP has too has its schema in openapi.json
+// alone: the schema of that name takes the place of the reference.
+func describeMessages(prefix wire.Prefix) ([]byte, error) {
+	var api struct {
+		Components struct{ Schemas map[string]any }
+	}
+	var doc map[string]any
+	text := bytes.ReplaceAll(messages, []byte("{prefix}"), []byte(prefix))
+	if err := errors.Join(json.Unmarshal(description, &api), json.Unmarshal(text, &doc)); err != nil {
+		return nil, err
+	}
+	schemas := doc["components"].(map[string]any)["schemas"].(map[string]any)
+	for name, schema := range schemas {
+		if schema.(map[string]any)["$ref"] == "/openapi.json#/components/schemas/"+name {
+			schemas[name] = api.Components.Schemas[name]
+		}
+	}
+	return json.Marshal(doc)
+}
 
 // readWithin limits one read.
 const readWithin = 2 * time.Second
@@ -79,7 +106,9 @@ func New(opts Options) (*API, error) {
 	if _, err := wire.ParsePrefix(string(opts.Prefix)); err != nil {
 		return nil, err
 	}
-	a := &API{opts: opts, guard: access.Guard{Tokens: opts.Tokens, Origins: opts.Origins}, meters: newMeters()}
+	a := &API{
+		opts: opts, guard: access.Guard{Tokens: opts.Tokens, Origins: opts.Origins}, meters: newMeters(opts.Metrics),
+	}
 	var err error
 	if a.messages, err = describeMessages(opts.Prefix); err != nil {
 		return nil, err
@@ -93,13 +122,9 @@ func New(opts Options) (*API, error) {
 	}
 	a.bytes = access.NewLimit("bytes", "bytes of bodies, answers and streams", cmp.Or(l.Bytes, 256<<20))
 	if opts.Metrics != nil {
-		if err := a.meters.register(opts.Metrics); err != nil {
-			return nil, err
-		}
-		all := access.Limits{a.limits[reads], a.limits[writes], a.limits[imports], a.limits[follows], a.bytes}
-		if err := opts.Metrics.Register(all); err != nil {
-			return nil, err
-		}
+		opts.Metrics.MustRegister(a.meters.reads, access.Limits{
+			a.limits[reads], a.limits[writes], a.limits[imports], a.limits[follows], a.bytes,
+		})
 	}
 	return a, nil
 }
@@ -163,44 +188,31 @@ func (a *API) serve(r route) http.HandlerFunc {
 		if err == nil {
 			err = a.handle(r, recorder, req)
 		}
-		if err != nil && recorder.status == 0 {
-			a.problemOf(req, err).Write(recorder)
+		if p, ok := errors.AsType[*access.Problem](err); ok && recorder.status == 0 {
+			p.Write(recorder)
 		}
 		observe(cmp.Or(recorder.status, http.StatusOK), time.Since(start))
 	}
 }
 
-// problemOf is the answer for an error.
-func (a *API) problemOf(r *http.Request, err error) *access.Problem {
-	var p *access.Problem
-	if errors.As(err, &p) {
-		return p
-	}
-	if r.Context().Err() == nil { // otherwise the client has left
-		a.opts.Logger.Error("HTTP request failed", slog.String("path", r.URL.Path), slog.Any("error", err))
-	}
-	return access.NewProblem(http.StatusInternalServerError, access.Internal, "%s", err)
-}
-
 // handle checks the token and the names, receives the body of a write, and calls the handler of the
 // route. A request without a token that lapse knows has no span: anybody could make as many as they like.
 func (a *API) handle(r route, w *recorder, req *http.Request) (err error) {
-	call := &request{Request: req, grant: access.Everything, route: r.path, collection: req.PathValue("collection"), id: req.PathValue("id")}
-	var client access.Client
-	if a.opts.Tokens != nil {
-		var ok bool
-		call.token, ok = bearer(req.Header)
-		client = access.ClientOf(call.token)
-		if ok {
-			call.grant, ok = a.opts.Tokens.Find(call.token)
-		}
-		if !ok {
-			return access.NewProblem(http.StatusUnauthorized, access.TokenRequired, "the request has no token that lapse knows: send it as Authorization: Bearer TOKEN")
-		}
+	call := &request{Request: req, grant: access.Everything, route: r.path, collection: req.PathValue("collection"),
+		id: req.PathValue("id")}
+	client, err := a.authorize(call)
+	if err != nil {
+		return err
 	}
 	if a.opts.Trace != nil && r.kind != follows { // which may last for days
 		end := a.opts.Trace(req, r.path, r.kind == writes)
-		defer func() { end(statusOf(w.status, err)) }()
+		defer func() {
+			status := w.status
+			if p, ok := errors.AsType[*access.Problem](err); ok && status == 0 {
+				status = p.Status
+			}
+			end(cmp.Or(status, http.StatusOK))
+		}()
 	}
 	if (r.kind == writes || r.kind == imports) && !call.grant.Write {
 		return access.NewProblem(http.StatusForbidden, access.NotAllowed, "this token can only read")
@@ -219,8 +231,8 @@ func (a *API) handle(r route, w *recorder, req *http.Request) (err error) {
 		}
 	}
 	defer func() {
-		var p *access.Problem
-		if errors.As(err, &p) && p.Code == access.NoCollection && !call.grant.All() {
+		p, ok := errors.AsType[*access.Problem](err)
+		if ok && p.Code == access.NoCollection && !call.grant.All() {
 			p.Detail = wire.WithoutNearest(p.Detail) // the token may not know the other collections
 		}
 	}()
@@ -231,7 +243,8 @@ func (a *API) handle(r route, w *recorder, req *http.Request) (err error) {
 	}
 	call.hold = access.NewHold(client, a.bytes)
 	defer call.hold.Leave()
-	if r.kind == writes || r.method == http.MethodPost && r.kind == reads { // before the slot: the body may be slow to come
+	// before the slot: the body may be slow to come
+	if r.kind == writes || r.method == http.MethodPost && r.kind == reads {
 		if err := a.receive(call); err != nil {
 			return err
 		}
@@ -247,24 +260,35 @@ func (a *API) handle(r route, w *recorder, req *http.Request) (err error) {
 	case writes:
 		call.Request = req.WithContext(whole(req))
 	}
-	return r.handle(a, w, call)
+	err = r.handle(a, w, call)
+	if _, ok := errors.AsType[*access.Problem](err); err == nil || ok {
+		return err
+	}
+	if req.Context().Err() == nil { // otherwise the client has left
+		a.opts.Logger.Error("HTTP request failed", slog.String("path", req.URL.Path), slog.Any("error", err))
+	}
+	return access.NewProblem(http.StatusInternalServerError, access.Internal, "%s", err)
+}
+
+// authorize finds the grant of the token of a request, and the client that has the token.
+func (a *API) authorize(r *request) (client access.Client, err error) {
+	if a.opts.Tokens == nil {
+		return client, nil
+	}
+	var ok bool
+	if r.token, ok = bearer(r.Header); ok {
+		r.grant, ok = a.opts.Tokens.Find(r.token)
+	}
+	if !ok {
+		return client, access.NewProblem(http.StatusUnauthorized, access.TokenRequired,
+			"the request has no token that lapse knows: send it as Authorization: Bearer TOKEN")
+	}
+	return access.ClientOf(r.token), nil
 }
 
 // whole is the context of a request whose client may close its half of the connection once it has sent the request:
 // net/http then ends the context, though the client waits for the answer. Reads and writes have limits of their own.
 func whole(r *http.Request) context.Context { return context.WithoutCancel(r.Context()) }
-
-// statusOf is the status of the answer that was sent, or that will be sent for an error.
-func statusOf(sent int, err error) int {
-	var p *access.Problem
-	switch {
-	case sent == 0 && errors.As(err, &p):
-		return p.Status
-	case sent == 0 && err != nil:
-		return http.StatusInternalServerError
-	}
-	return cmp.Or(sent, http.StatusOK)
-}
 
 // misdirected refuses a write while another region takes the writes. It is no redirect: a client would follow that
 // without a word, with its token, on each write.
@@ -276,7 +300,8 @@ func (a *API) misdirected(r *request) error {
 	if url == "" {
 		return nil
 	}
-	p := access.NewProblem(http.StatusMisdirectedRequest, access.OtherRegion, "this region follows the region %q, which takes all writes: send this one to %s", domain, url)
+	p := access.NewProblem(http.StatusMisdirectedRequest, access.OtherRegion,
+		"this region follows the region %q, which takes all writes: send this one to %s", domain, url)
 	p.Location = url + r.URL.RequestURI()
 	return p
 }
@@ -289,6 +314,16 @@ func (r *request) mayUse(collection string) error {
 	return access.NewProblem(http.StatusForbidden, access.NotAllowed, "this token is not for collection %s", collection)
 }
 
+// location is the path of the document or the collection that a request is about.
+func (r *request) location() string {
+	path := "/v1/collections/" + r.collection
+	if r.id != "" {
+		path += "/documents/" + url.PathEscape(r.id)
+	}
+	return path
+}
+
+// bearer is the token of a request.
 func bearer(h http.Header) (token string, ok bool) {
 	scheme, token, ok := strings.Cut(h.Get("Authorization"), " ")
 	return strings.TrimSpace(token), ok && strings.EqualFold(scheme, "Bearer")
@@ -307,7 +342,8 @@ func (r *request) parameters(several string, allowed ...string) (url.Values, err
 	}
 	for name, all := range values {
 		if !slices.Contains(allowed, name) {
-			return nil, access.BadRequest("parameter %s is not known here: use %s", wire.Quote(name), cmp.Or(strings.Join(allowed, ", "), "none"))
+			return nil, access.BadRequest("parameter %s is not known here: use %s", wire.Quote(name),
+				cmp.Or(strings.Join(allowed, ", "), "none"))
 		}
 		if len(all) > 1 && name != several {
 			return nil, access.BadRequest("parameter %s is there %d times: use it once", name, len(all))
@@ -336,3 +372,55 @@ func (r *recorder) Write(b []byte) (int, error) {
 
 // Unwrap is for [http.ResponseController].
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// kind is what a route does, for the limits and the tokens.
+type kind int
+
+const (
+	reads kind = iota
+	writes
+	imports // many writes in one request
+	follows // a stream of events
+)
+
+// route is one operation of the API.
+type route struct {
+	method, path string
+	kind         kind
+	handle       func(*API, http.ResponseWriter, *request) error
+}
+
+// hasEtag reports whether the answers have an ETag: those with one document, or one configuration.
+func (r route) hasEtag() bool { return r.path == documentPath || r.path == collectionPath }
+
+const (
+	collectionPath = "/v1/collections/{collection}"
+	queryPath      = collectionPath + "/query"
+	documentsPath  = collectionPath + "/documents"
+	documentPath   = documentsPath + "/{id}"
+)
+
+// routes lists every route; openapi.json describes each of them.
+var routes = []route{
+	{"GET", "/v1/collections", reads, listCollections},
+	{"GET", collectionPath, reads, getConfig},
+	{"PUT", collectionPath, writes, putConfig},
+	{"PATCH", collectionPath, writes, patchConfig},
+	{"DELETE", collectionPath, writes, dropCollection},
+	{"GET", collectionPath + "/count", reads, countDocuments},
+	{"GET", collectionPath + "/forecast", reads, forecastDocuments},
+	{"POST", queryPath, reads, queryDocuments},
+	{"GET", documentsPath, reads, listDocuments},
+	{"POST", documentsPath, imports, importDocuments},
+	{"GET", documentPath, reads, getDocument},
+	{"PUT", documentPath, writes, putDocument},
+	{"PATCH", documentPath, writes, changeDocument(wire.Patch, patchType)},
+	{"DELETE", documentPath, writes, changeDocument(wire.Delete, "")},
+	{"POST", documentPath + "/touch", writes, changeDocument(wire.Touch, "")},
+	{"GET", "/v1/events", follows, followEvents},
+	{"GET", "/v1/changes", follows, followChanges},
+	{"GET", "/v1/rejections", follows, followRejections},
+}
+
+// otherRoute is what the metrics call a path that no route has.
+const otherRoute = "other"

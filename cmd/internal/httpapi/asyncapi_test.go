@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,6 +23,7 @@ import (
 // asyncAPI is the description of the messages, as lapse has it.
 type asyncAPI struct {
 	AsyncAPI string `json:"asyncapi"`
+	Info     struct{ Title, Version string }
 	Channels map[string]struct {
 		Address  *string
 		Messages map[string]struct {
@@ -40,6 +42,7 @@ type asyncAPI struct {
 		}
 	}
 	Components struct {
+		Schemas  map[string]json.RawMessage
 		Messages map[string]struct {
 			ContentType string
 			Headers     json.RawMessage
@@ -88,7 +91,8 @@ func (d *asyncAPI) channel(subject string) string {
 		if c.Address == nil {
 			continue
 		}
-		pattern := strings.NewReplacer(`\{collection\}`, "[^.]+", `\{id\}`, "[^.]+", `\{target\}`, ".+").Replace(regexp.QuoteMeta(*c.Address))
+		pattern := strings.NewReplacer(`\{collection\}`, "[^.]+", `\{id\}`, "[^.]+", `\{target\}`,
+			".+").Replace(regexp.QuoteMeta(*c.Address))
 		if regexp.MustCompile("^" + pattern + "$").MatchString(subject) {
 			return name
 		}
@@ -164,7 +168,8 @@ func session(t *testing.T, r *rig) {
 	c.Want(200, wire.Replace, "orders", "a.b ü", `{"n":2}`, wire.HeaderClock, wire.ClockKeep)
 	c.Want(200, wire.Patch, "orders", "a.b ü", `{"n":3}`, wire.HeaderIfMatch, "*")
 	c.Want(200, wire.Touch, "orders", "a.b ü", "")
-	last := c.Want(201, wire.Upsert, "orders", "3", `{}`, wire.HeaderExpiresAt, "2038-01-01T00:00:00Z", "Nats-Msg-Id", "orders/3/x")
+	last := c.Want(201, wire.Upsert, "orders", "3", `{}`, wire.HeaderExpiresAt, "2038-01-01T00:00:00Z", "Nats-Msg-Id",
+		"orders/3/x")
 	c.Want(204, wire.Delete, "orders", "3", "", wire.HeaderIfMatch, last.Etag.String())
 	c.Want(404, wire.Delete, "orders", "3", "")
 	c.Want(201, wire.Create, "orders", "7", `{"ttl":1}`, wire.HeaderTarget, "mail.send", wire.HeaderTrace, trace)
@@ -177,9 +182,11 @@ func session(t *testing.T, r *rig) {
 	}
 	c.Drop("other")
 	for read, body := range map[string]string{
-		"get.orders." + wire.EscapeID("a.b ü"): "", "get.orders.x": `{"renew":true}`, "list.orders": `{"limit":1}`, "count.orders": "", "config.orders": "", "collections": `{}`, "settled.orders": "",
-		"forecast.orders": `{"buckets":2,"within":"1h","defaultTtl":60}`, "list.nothing": `{"order":"deadline","within":"1h"}`,
-		"query.orders": `{"where":{"/n":{"gte":1}},"scan":true}`,
+		"get.orders." + wire.EscapeID("a.b ü"): "", "get.orders.x": `{"renew":true}`, "list.orders": `{"limit":1}`,
+		"count.orders": "", "config.orders": "", "collections": `{}`, "settled.orders": "",
+		"forecast.orders": `{"buckets":2,"within":"1h","defaultTtl":60}`,
+		"list.nothing":    `{"order":"deadline","within":"1h"}`,
+		"query.orders":    `{"where":{"/n":{"gte":1}},"scan":true}`,
 	} {
 		if _, err := c.NC.Request("lapse.read."+read, []byte(body), limit); err != nil {
 			t.Fatal(err)
@@ -188,7 +195,8 @@ func session(t *testing.T, r *rig) {
 	// Over HTTP lapse writes to the log too.
 	r.do("PUT", "/collections/orders/documents/4", `{"ttl":1}`, "Idempotency-Key", "k", "Traceparent", trace).want(t, 201)
 	r.do("PATCH", "/collections/orders/documents/4", `{"n":2}`).want(t, 200)
-	r.do("POST", "/collections/orders/documents", "{\"id\":\"5\"}\n{\"id\":\"6\",\"ttl\":0}\n", "Content-Type", linesType).want(t, 200)
+	r.do("POST", "/collections/orders/documents", "{\"id\":\"5\"}\n{\"id\":\"6\",\"ttl\":0}\n", "Content-Type",
+		linesType).want(t, 200)
 }
 
 // replies are the channels of replies, by subject.
@@ -230,9 +238,11 @@ func TestMessagesAreAsDescribed(t *testing.T) {
 		if channel == "" {
 			channel = replies[m.Subject]
 		}
-		own := slices.ContainsFunc([]string{"_INBOX.", "lapse.fence.", "lapse.tick", "lapse.beat.", "lapse.snapshot."}, func(prefix string) bool { return strings.HasPrefix(m.Subject, prefix) })
+		own := slices.ContainsFunc([]string{"_INBOX.", "lapse.fence.", "lapse.tick", "lapse.beat.", "lapse.snapshot."},
+			func(prefix string) bool { return strings.HasPrefix(m.Subject, prefix) })
 		switch {
-		case channel != "" && len(m.Data) == 0 && strings.Contains(m.Reply, ".$FI"), channel == "" && own: // the end of a fast batch of JetStream; lapse's own
+		// the end of a fast batch of JetStream; lapse's own
+		case channel != "" && len(m.Data) == 0 && strings.Contains(m.Reply, ".$FI"), channel == "" && own:
 		case channel == "":
 			t.Errorf("%s is in no channel", m.Subject)
 		default:
@@ -256,8 +266,27 @@ func TestMessagesAreAsDescribed(t *testing.T) {
 func TestAsyncAPI(t *testing.T) {
 	r := start(t, func(o *serve.Options) { o.Processor.Prefix = "acme" })
 	d := readAsyncAPI(t, r)
-	if at := d.Channels["expired"].Address; d.AsyncAPI != "3.0.0" || len(d.Channels) < 15 || at == nil || *at != "acme.expired.{collection}.{id}" {
+	if at := d.Channels["expired"].Address; d.AsyncAPI != "3.0.0" || len(d.Channels) < 15 || at == nil ||
+		*at != "acme.expired.{collection}.{id}" {
 		t.Errorf("%s, %+v", d.AsyncAPI, d.Channels)
+	}
+	text, err := os.ReadFile("openapi.json")
+	var api asyncAPI
+	if err == nil {
+		err = json.Unmarshal(text, &api)
+	}
+	if err != nil || d.Info != api.Info {
+		t.Errorf("%v, and openapi.json has %v: %v", d.Info, api.Info, err)
+	}
+	for name, s := range d.Components.Schemas {
+		if bytes.Contains(s, []byte("openapi.json")) {
+			t.Errorf("schema %s is not in openapi.json", name)
+		}
+	}
+	for _, op := range wire.Ops {
+		if _, ok := d.Operations[string(op)]; !ok {
+			t.Errorf("no operation is %s", op)
+		}
 	}
 	used := map[string]bool{}
 	for name, o := range d.Operations {

@@ -65,7 +65,8 @@ func BenchmarkGet(b *testing.B) {
 		"http-go":  func() func(id string) error { return goClient(b, r.base) },
 		"floor-go": func() func(id string) error { return goClient(b, floor.URL+"/v1") },
 	}
-	readers, rates, p99s, cpus := map[string][]func(id string) error{}, map[string][]float64{}, map[string][]float64{}, map[string][]float64{}
+	readers, rates, p99s, cpus := map[string][]func(id string) error{}, map[string][]float64{}, map[string][]float64{},
+		map[string][]float64{}
 	for name, connect := range ways {
 		for range benchReaders {
 			readers[name] = append(readers[name], connect())
@@ -157,7 +158,8 @@ func rawClient(b *testing.B, base string) func(id string) error {
 	b.Cleanup(func() { _ = conn.Close() })
 	in := bufio.NewReader(conn)
 	return func(id string) error {
-		if _, err := fmt.Fprintf(conn, "GET /v1/collections/orders/documents/%s HTTP/1.1\r\nHost: %s\r\n\r\n", id, at); err != nil {
+		if _, err := fmt.Fprintf(conn, "GET /v1/collections/orders/documents/%s HTTP/1.1\r\nHost: %s\r\n\r\n", id,
+			at); err != nil {
 			return err
 		}
 		status, err := in.ReadString('\n')

@@ -54,7 +54,8 @@ func TestClockRows(t *testing.T) {
 	if *first.ExpiresAt != first.Ts+3600_000 {
 		t.Errorf("nothing to keep: %+v", first)
 	}
-	if o := r.do("PATCH", doc("k"), `{"ttl":600}`, "Lapse-Clock", "keep").want(t, 200).outcome(t); *o.ExpiresAt != first.Ts+600_000 {
+	if o := r.do("PATCH", doc("k"), `{"ttl":600}`, "Lapse-Clock", "keep").want(t,
+		200).outcome(t); *o.ExpiresAt != first.Ts+600_000 {
 		t.Errorf("a kept clock with a ttl: %+v, begun at %s", o, first.Ts)
 	}
 	eventually(t, "a second passes", func() bool { return time.Now().UnixMilli() > int64(first.Ts)+1000 })

@@ -8,10 +8,12 @@ import (
 // TestClocks: the headers of the clock of a document, and what a gateway itself has to refuse.
 func TestClocks(t *testing.T) {
 	r := start(t)
-	const collection, path, many = "/collections/orders", "/collections/orders/documents/1", "/collections/orders/documents"
+	const collection, path, many = "/collections/orders", "/collections/orders/documents/1",
+		"/collections/orders/documents"
 	r.do("PUT", collection, `{"defaultTtl":3600,"minTtl":60,"warnBefore":[300,60]}`).want(t, 200)
 	r.do("PATCH", collection, `{"slideOnRead":true,"minTtl":null}`).want(t, 200)
-	r.do("GET", collection, "").want(t, 200, `"defaultTtl":3600,"indexingMode":"consistent","warnBefore":[300,60],"slideOnRead":true,`)
+	r.do("GET", collection, "").want(t, 200,
+		`"defaultTtl":3600,"indexingMode":"consistent","warnBefore":[300,60],"slideOnRead":true,`)
 	r.do("PATCH", collection, `{"maxTtl":60}`).want(t, 400, "defaultTtl 3600 is greater than maxTtl 60")
 
 	at := time.Now().Add(2 * time.Hour).UTC().Format("2006-01-02T15:04:05.000Z")
@@ -32,7 +34,8 @@ func TestClocks(t *testing.T) {
 	ago := time.Now().Add(-time.Hour).UTC().Truncate(time.Millisecond)
 	begin, ends := ago.Format("2006-01-02T15:04:05.000Z"), ago.Add(10*time.Hour).Format("2006-01-02T15:04:05.000Z")
 	begun := path[:len(path)-1] + "begun"
-	r.do("PUT", begun, `{"ttl":36000}`, "If-None-Match", "*", "Lapse-Clock", begin).want(t, 201).header(t, "Lapse-Expires-At", ends)
+	r.do("PUT", begun, `{"ttl":36000}`, "If-None-Match", "*", "Lapse-Clock", begin).want(t, 201).header(t,
+		"Lapse-Expires-At", ends)
 	r.do("PATCH", begun, `{"a":1}`, "Lapse-Clock", begin).want(t, 200).header(t, "Lapse-Expires-At", ends)
 	r.do("POST", begun+"/touch", "", "Lapse-Clock", begin).want(t, 200).header(t, "Lapse-Expires-At", ends)
 	r.do("GET", many+"?ids=begun", "").want(t, 200, `"clock":"`+begin+`"`)
@@ -50,7 +53,8 @@ func TestClocks(t *testing.T) {
 	r.do("PATCH", path, `{"ttl":5}`, "Lapse-Not-After", at).want(t, 400, "only allowed on upsert, create and replace")
 	r.do("PUT", path, `{"ttl":5}`, "Lapse-Not-After", at, "Lapse-Expires-At", at).want(t, 400, "exclude each other")
 	r.do("PUT", path, `{"ttl":5}`, "Lapse-Not-After", "").want(t, 400, "Lapse-Not-After is empty")
-	r.do("POST", many, `{"id":"x"}`, "Content-Type", "application/x-ndjson", "Lapse-Not-After", at).want(t, 400, "no meaning for many documents at once")
+	r.do("POST", many, `{"id":"x"}`, "Content-Type", "application/x-ndjson", "Lapse-Not-After", at).want(t, 400,
+		"no meaning for many documents at once")
 
 	for _, c := range [][3]string{
 		{"PUT", collection, `{}`}, {"DELETE", collection, ``}, {"DELETE", path, ``},
@@ -58,7 +62,8 @@ func TestClocks(t *testing.T) {
 		r.do(c[0], c[1], c[2], "Lapse-Expires-At", at).want(t, 400, "Lapse-Expires-At")
 		r.do(c[0], c[1], c[2], "Lapse-Clock", "keep").want(t, 400, "Lapse-Clock")
 	}
-	r.do("POST", many, `{"id":"x"}`, "Content-Type", "application/x-ndjson", "Lapse-Clock", "keep").want(t, 400, "no meaning for many documents at once")
+	r.do("POST", many, `{"id":"x"}`, "Content-Type", "application/x-ndjson", "Lapse-Clock", "keep").want(t, 400,
+		"no meaning for many documents at once")
 	r.do("POST", path+"/touch", "", "Lapse-Clock", "keep").want(t, 400, "only allowed on upsert, replace and patch")
 	r.do("PUT", path, `{}`, "If-None-Match", "*", "Lapse-Clock", "keep").want(t, 400, "no meaning on a create")
 	r.do("PUT", path, `{}`, "Lapse-Expires-At", "").want(t, 400, "Lapse-Expires-At is empty")

@@ -20,8 +20,6 @@ import (
 // between.
 const patchTries = 5
 
-func collectionLocation(collection string) string { return "/v1/collections/" + collection }
-
 // listCollections lists the collections for which the token is.
 func listCollections(a *API, w http.ResponseWriter, r *request) error {
 	query, err := r.query("limit", "continuation")
@@ -36,7 +34,7 @@ func listCollections(a *API, w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return access.OfRead(err)
 	}
-	return encode(w, r, page)
+	return encode(w, r, page, nil)
 }
 
 func getConfig(a *API, w http.ResponseWriter, r *request) error {
@@ -56,7 +54,7 @@ func getConfig(a *API, w http.ResponseWriter, r *request) error {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	return encode(w, r, config)
+	return encode(w, r, config, nil)
 }
 
 // configCondition is the condition of a configuration or a drop.
@@ -81,7 +79,7 @@ func putConfig(a *API, w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return a.write(w, r, m, collectionLocation(r.collection))
+	return a.write(w, r, m)
 }
 
 // patchConfig changes the properties that the client names. A message is a whole configuration,
@@ -118,9 +116,10 @@ func patchConfig(a *API, w http.ResponseWriter, r *request) error {
 		if given == "" && config.Etag != 0 {
 			m.IfMatch = config.Etag.String()
 		}
-		err = a.write(w, r, m, collectionLocation(r.collection))
+		err = a.write(w, r, m)
 		var p *access.Problem
-		if given != "" || try == patchTries || m.ID != "" || !errors.As(err, &p) || p.Status != http.StatusPreconditionFailed {
+		if given != "" || try == patchTries || m.ID != "" || !errors.As(err, &p) ||
+			p.Status != http.StatusPreconditionFailed {
 			return err
 		}
 	}
@@ -177,7 +176,7 @@ func dropCollection(a *API, w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	if err := noBody(r); err != nil {
+	if _, err := r.typed(""); err != nil {
 		return err
 	}
 	m, err := r.message(a.opts.Prefix.Drop(r.collection), ifMatch, nil)
@@ -191,7 +190,7 @@ func dropCollection(a *API, w http.ResponseWriter, r *request) error {
 	if !exists {
 		return a.dropNothing(w, r, m)
 	}
-	return a.write(w, r, m, collectionLocation(r.collection))
+	return a.write(w, r, m)
 }
 
 // dropNothing answers the drop of a collection that does not exist. With an Idempotency-Key this may
@@ -200,13 +199,14 @@ func dropCollection(a *API, w http.ResponseWriter, r *request) error {
 func (a *API) dropNothing(w http.ResponseWriter, r *request, m client.Message) error {
 	if m.ID != "" {
 		m.IfMatch = cmp.Or(m.IfMatch, "*")
-		err := a.write(w, r, m, collectionLocation(r.collection))
+		err := a.write(w, r, m)
 		var p *access.Problem
 		if !errors.As(err, &p) || p.Status != http.StatusPreconditionFailed {
 			return err
 		}
 	}
-	return access.NewProblem(http.StatusNotFound, access.NoCollection, "collection %s does not exist: there is nothing to drop", r.collection)
+	return access.NewProblem(http.StatusNotFound, access.NoCollection, "collection %s does not exist: there is nothing "+
+		"to drop", r.collection)
 }
 
 func countDocuments(a *API, w http.ResponseWriter, r *request) error {
@@ -214,10 +214,7 @@ func countDocuments(a *API, w http.ResponseWriter, r *request) error {
 		return err
 	}
 	count, err := a.opts.Reader.Count(r.Context(), r.collection)
-	if err != nil {
-		return access.OfRead(err)
-	}
-	return encode(w, r, count)
+	return encode(w, r, count, err)
 }
 
 func forecastDocuments(a *API, w http.ResponseWriter, r *request) error {
@@ -235,8 +232,5 @@ func forecastDocuments(a *API, w http.ResponseWriter, r *request) error {
 		return access.OfRead(err)
 	}
 	forecast, err := a.opts.Reader.Forecast(r.Context(), r.collection, opts)
-	if err != nil {
-		return access.OfRead(err)
-	}
-	return encode(w, r, forecast)
+	return encode(w, r, forecast, err)
 }

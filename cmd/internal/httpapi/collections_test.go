@@ -45,7 +45,8 @@ func TestDropOfNothing(t *testing.T) {
 	const path, text = "/collections/orders", "collection orders does not exist"
 	gone := func() {
 		t.Helper()
-		for _, headers := range [][]string{nil, {"If-Match", "*"}, {"If-Match", `"7"`}, {"Idempotency-Key", rand.Text()}, {"Idempotency-Key", rand.Text(), "If-Match", `"7"`}} {
+		for _, headers := range [][]string{nil, {"If-Match", "*"}, {"If-Match", `"7"`}, {"Idempotency-Key", rand.Text()},
+			{"Idempotency-Key", rand.Text(), "If-Match", `"7"`}} {
 			r.do("DELETE", path, "", headers...).want(t, 404, `"code":"no-collection"`, text)
 		}
 	}
@@ -99,7 +100,8 @@ func TestOrigins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for host, status := range map[string]int{"rebound.example:7070": 421, "localhost:7070": 200, "[::1]:7070": 200, "127.0.0.1": 200} {
+	for host, status := range map[string]int{"rebound.example:7070": 421, "localhost:7070": 200, "[::1]:7070": 200,
+		"127.0.0.1": 200} {
 		req.Host = host
 		resp, err := r.http.Do(req)
 		if err != nil {

@@ -46,7 +46,9 @@ func TestCompressed(t *testing.T) {
 	}
 	root := *r
 	root.base = strings.TrimSuffix(r.base, "/v1")
-	for _, path := range []string{"/v1/collections", "/v1/collections/orders/documents", "/v1/collections/orders/documents?ids=1,2", "/v1/collections/orders/forecast?buckets=100", "/openapi.json", "/", "/console/collections/orders"} {
+	for _, path := range []string{"/v1/collections", "/v1/collections/orders/documents",
+		"/v1/collections/orders/documents?ids=1,2", "/v1/collections/orders/forecast?buckets=100", "/openapi.json", "/",
+		"/console/collections/orders"} {
 		a, compressed := root.zipped("GET", path)
 		plain := root.raw("GET", path).want(t, 200)
 		if !compressed || a.StatusCode != 200 || plain.Header.Get("Content-Encoding") != "" {
@@ -62,7 +64,8 @@ func TestCompressed(t *testing.T) {
 		}
 		root.raw("GET", path, "Accept-Encoding", "gzip;q=0, zstd, br").want(t, 200).header(t, "Content-Encoding", "")
 	}
-	for _, path := range []string{"/v1/collections/orders/documents/1", "/v1/collections/c1", "/v1/collections/orders/count", "/healthz"} {
+	for _, path := range []string{"/v1/collections/orders/documents/1", "/v1/collections/c1",
+		"/v1/collections/orders/count", "/healthz"} {
 		a, compressed := root.zipped("GET", path)
 		if compressed || a.StatusCode != 200 {
 			t.Errorf("%s: %s, %v", path, a.Status, a.Header)
@@ -128,8 +131,10 @@ func TestHead(t *testing.T) {
 	root := *r
 	root.base = strings.TrimSuffix(r.base, "/v1")
 	for _, path := range []string{
-		"/v1/collections", "/v1/collections/orders", "/v1/collections/orders/count", "/v1/collections/orders/documents", "/v1/collections/orders/documents?ids=1,2",
-		"/v1/collections/orders/documents/1", "/v1/collections/orders/documents/2", "/v1/collections/orders/documents?limit=0", "/v1/nothing", "/openapi.json", "/healthz", "/readyz", "/console/system",
+		"/v1/collections", "/v1/collections/orders", "/v1/collections/orders/count", "/v1/collections/orders/documents",
+		"/v1/collections/orders/documents?ids=1,2",
+		"/v1/collections/orders/documents/1", "/v1/collections/orders/documents/2",
+		"/v1/collections/orders/documents?limit=0", "/v1/nothing", "/openapi.json", "/healthz", "/readyz", "/console/system",
 	} {
 		get, head := root.raw("GET", path), root.raw("HEAD", path)
 		if head.StatusCode != get.StatusCode || head.body != "" {

@@ -188,7 +188,8 @@ func describe(req *http.Request, resp *http.Response, body []byte) string {
 	case content.Item == nil:
 		names = append(names, "schema")
 		if answer.Headers["Preference-Applied"].Ref != "" { // the outcome, or the document
-			names = append(names, "anyOf", map[bool]string{false: "0", true: "1"}[resp.Header.Get("Preference-Applied") == "return=representation"])
+			names = append(names, "anyOf", map[bool]string{false: "0", true: "1"}[resp.Header.Get(
+				"Preference-Applied") == "return=representation"])
 		}
 		return d.invalid(body, names...)
 	case media == "text/event-stream":
@@ -239,12 +240,18 @@ func TestDescribe(t *testing.T) {
 		{"GET", "/v1/else", 200, "application/json", `{}`, false},
 		{"DELETE", "/v1/collections/a", 204, "", "", true},
 		{"DELETE", "/v1/collections/a", 204, "", "x", false},
-		{"POST", "/v1/collections/a/documents", 200, linesType, "{\"line\":1,\"status\":204}\n{\"status\":503,\"error\":\"x\"}\n", true},
-		{"POST", "/v1/collections/a/documents", 200, linesType, "{\"line\":1,\"status\":204}\n{\"line\":0,\"status\":204}\n", false},
+		{"POST", "/v1/collections/a/documents", 200, linesType,
+			"{\"line\":1,\"status\":204}\n{\"status\":503,\"error\":\"x\"}\n", true},
+		{"POST", "/v1/collections/a/documents", 200, linesType,
+			"{\"line\":1,\"status\":204}\n{\"line\":0,\"status\":204}\n", false},
 		{"GET", "/v1/events", 200, "text/event-stream", `{"reason":"x"}`, true},
-		{"GET", "/v1/events", 200, "text/event-stream", `{"id":"1","collection":"a","etag":"1","ts":"2026-11-22T08:00:00Z","ttl":1,"expiredAt":"2026-11-22T08:00:01Z"}`, true},
-		{"GET", "/v1/events", 200, "text/event-stream", `{"id":"1","collection":"a","etag":"1","ts":"yesterday","ttl":1,"expiredAt":"2026-11-22T08:00:01Z"}`, false},
-		{"PUT", "/v1/collections/a/documents/a%2Fb", 503, "application/problem+json", `{"type":"about:blank","title":"x","status":503,"detail":"x","code":"unavailable"}`, true},
+		{"GET", "/v1/events", 200, "text/event-stream",
+			`{"id":"1","collection":"a","etag":"1","ts":"2026-11-22T08:00:00Z","ttl":1,"expiredAt":"2026-11-22T08:00:01Z"}`,
+			true},
+		{"GET", "/v1/events", 200, "text/event-stream",
+			`{"id":"1","collection":"a","etag":"1","ts":"yesterday","ttl":1,"expiredAt":"2026-11-22T08:00:01Z"}`, false},
+		{"PUT", "/v1/collections/a/documents/a%2Fb", 503, "application/problem+json",
+			`{"type":"about:blank","title":"x","status":503,"detail":"x","code":"unavailable"}`, true},
 		{"PUT", "/v1/collections/a/documents/a%2Fb", 503, "application/problem+json", `{"status":503}`, false},
 	} {
 		req, err := http.NewRequest(c.method, "http://127.0.0.1"+c.path, nil)

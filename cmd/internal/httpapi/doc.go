@@ -1,6 +1,6 @@
-// Package httpapi is the HTTP API of lapse: documents, collections and live events under /v1/,
-// its description (OpenAPI 3.1) at /openapi.json, and that of the messages over NATS (AsyncAPI 3.0) at
-// /asyncapi.json. [New] makes it, and [API.Register] adds it to a server.
+// Package httpapi is the HTTP API of lapse: documents, collections and live events under /v1/, its description (OpenAPI
+// 3.1) at /openapi.json, and that of the messages over NATS (AsyncAPI 3.0) at /asyncapi.json; tests hold both against
+// real answers and messages. [New] makes it, and [API.Register] adds it to a server.
 //
 // Writes go over NATS, by package client, and reads go to Redis: a read by the NATS service of
 // this process would cost a second round trip. Events come from package live. The headers are
@@ -8,18 +8,14 @@
 //
 // A request passes through these files:
 //
-//	routes.go       every route; package access finds the one of a request
-//	api.go          origin, token (package access), names, limits; then the route's handler
+//	api.go          every route, origin, token (package access), names, limits; then the route's handler
 //	documents.go    one document, and pages of them
-//	many.go         documents with some ids
+//	query.go        documents by their values, and documents with some ids
 //	collections.go  configurations, drops, lists, counts and forecasts
-//	imports.go      many documents at once (importing.go, order.go)
-//	streams.go      live events, warnings and rejections (package live)
-//	write.go        publishes, and turns an outcome into an answer
-//	representation.go  Prefer, and the document in place of the outcome
-//	asyncapi.go     describes the messages over NATS
-//	idempotency.go  Idempotency-Key
-//	condition.go    If-Match and If-None-Match
+//	imports.go      many documents at once
+//	streams.go      live events, warnings, rejections and changes (package live)
+//	headers.go      If-Match, If-None-Match and Idempotency-Key
+//	write.go        publishes, and turns an outcome into an answer: Prefer, the document in place of the outcome
 //
 // Package access makes the answers to requests that fail (RFC 9457), and limits what clients hold of
 // the process.

@@ -45,20 +45,19 @@ func setTarget(h http.Header, target string) {
 
 func httpDate(t wire.Time) string { return time.UnixMilli(int64(t)).UTC().Format(http.TimeFormat) }
 
-// documentLocation is the path of a document.
-func documentLocation(collection, id string) string {
-	return "/v1/collections/" + collection + "/documents/" + url.PathEscape(id)
-}
-
-// encode answers with a value as JSON.
-func encode(w http.ResponseWriter, r *request, value any) error {
-	body, err := json.Marshal(value)
+// encode answers with what a read has found, as JSON, or with why it failed.
+func encode(w http.ResponseWriter, r *request, found any, err error) error {
+	if err != nil {
+		return access.OfRead(err)
+	}
+	body, err := json.Marshal(found)
 	if err != nil {
 		return err
 	}
 	return send(w, r, body)
 }
 
+// send answers with a body of JSON.
 func send(w http.ResponseWriter, r *request, body []byte) error {
 	header := w.Header()
 	header["Content-Type"] = []string{jsonType}
@@ -74,7 +73,8 @@ func getDocument(a *API, w http.ResponseWriter, r *request) error {
 	}
 	renew := query.Get("renew")
 	if query.Has("renew") && renew != "true" && renew != "false" {
-		return access.BadRequest("renew %s is not valid: use true, to wait until the read has renewed the clock, or false", wire.Quote(renew))
+		return access.BadRequest("renew %s is not valid: use true, to wait until the read has renewed the clock, or "+
+			"false", wire.Quote(renew))
 	}
 	match, err := parseCondition(r.Header, "If-Match")
 	none, noneErr := parseCondition(r.Header, "If-None-Match")
@@ -89,7 +89,8 @@ func getDocument(a *API, w http.ResponseWriter, r *request) error {
 		return access.OfRead(err)
 	}
 	if match.set && !match.has(doc.Etag, false) {
-		return access.NewProblem(http.StatusPreconditionFailed, access.PreconditionFailed, "the document's etag is %s", doc.Etag)
+		return access.NewProblem(http.StatusPreconditionFailed, access.PreconditionFailed, "the document's etag is %s",
+			doc.Etag)
 	}
 	setVersion(w.Header(), doc.Etag, doc.Ts, doc.ExpiresAt)
 	setTarget(w.Header(), doc.Target)
@@ -180,28 +181,18 @@ func putDocument(a *API, w http.ResponseWriter, r *request) error {
 	return err
 }
 
-func patchDocument(a *API, w http.ResponseWriter, r *request) error {
-	return a.changeDocument(w, r, wire.Patch, patchType)
-}
-
-func deleteDocument(a *API, w http.ResponseWriter, r *request) error {
-	return a.changeDocument(w, r, wire.Delete, "")
-}
-
-func touchDocument(a *API, w http.ResponseWriter, r *request) error {
-	return a.changeDocument(w, r, wire.Touch, "")
-}
-
-// changeDocument writes to a document that must exist.
-func (a *API) changeDocument(w http.ResponseWriter, r *request, op wire.Op, media string) error {
-	ifMatch, create, err := writeConditions(r.Header)
-	if err != nil {
-		return err
+// changeDocument handles writes to a document that must exist, by an operation whose body is of a media type.
+func changeDocument(op wire.Op, media string) func(*API, http.ResponseWriter, *request) error {
+	return func(a *API, w http.ResponseWriter, r *request) error {
+		ifMatch, create, err := writeConditions(r.Header)
+		if err != nil {
+			return err
+		}
+		if create {
+			return access.BadRequest("If-None-Match: * creates a document: use it with PUT")
+		}
+		return a.writeDocument(w, r, op, ifMatch, media)
 	}
-	if create {
-		return access.BadRequest("If-None-Match: * creates a document: use it with PUT")
-	}
-	return a.writeDocument(w, r, op, ifMatch, media)
 }
 
 // writeDocument publishes a write. Without a media type it has no body.
@@ -209,13 +200,7 @@ func (a *API) writeDocument(w http.ResponseWriter, r *request, op wire.Op, ifMat
 	if _, err := r.query(); err != nil {
 		return err
 	}
-	var body []byte
-	var err error
-	if media == "" {
-		err = noBody(r)
-	} else {
-		body, err = r.typed(media)
-	}
+	body, err := r.typed(media)
 	if err != nil {
 		return err
 	}
@@ -223,5 +208,5 @@ func (a *API) writeDocument(w http.ResponseWriter, r *request, op wire.Op, ifMat
 	if err != nil {
 		return err
 	}
-	return a.write(w, r, m, documentLocation(r.collection, r.id))
+	return a.write(w, r, m)
 }

@@ -61,8 +61,10 @@ func TestADocument(t *testing.T) {
 func TestWarning(t *testing.T) {
 	r := start(t)
 	const path = "/collections/fresh/documents/1"
-	const warning = "TTL is off in collection fresh, so this document will not expire: set its defaultTtl to -1 or to a number of seconds (lapse config fresh --default-ttl -1)."
-	const open = "collection fresh is not configured: its TTL is off, so no document in it expires: set its defaultTtl to -1 or to a number of seconds (lapse config fresh --default-ttl -1)."
+	const warning = "TTL is off in collection fresh, so this document will not expire: set its defaultTtl to -1 or to " +
+		"a number of seconds (lapse config fresh --default-ttl -1)."
+	const open = "collection fresh is not configured: its TTL is off, so no document in it expires: set its defaultTtl " +
+		"to -1 or to a number of seconds (lapse config fresh --default-ttl -1)."
 	for _, method := range []string{"PUT", "PATCH"} {
 		a := r.do(method, path, `{"ttl":60}`)
 		a.want(t, a.StatusCode, `"warning":"`+warning+`"`).header(t, "Lapse-Warning", warning)
@@ -71,7 +73,8 @@ func TestWarning(t *testing.T) {
 	if got := a.Header.Get("Lapse-Warning"); !strings.HasPrefix(got, `ttl "?" is not valid: `) {
 		t.Errorf("Lapse-Warning: %s", got)
 	}
-	for _, b := range outcomes(t, r.do("POST", "/collections/fresh/documents", "{\"id\":\"1\",\"ttl\":60}\n{\"id\":\"2\"}", "Content-Type", linesType).want(t, 200).body) {
+	for _, b := range outcomes(t, r.do("POST", "/collections/fresh/documents",
+		"{\"id\":\"1\",\"ttl\":60}\n{\"id\":\"2\"}", "Content-Type", linesType).want(t, 200).body) {
 		if b.Warning != map[string]string{"1": warning, "2": open}[b.ID] {
 			t.Errorf("a line of an import: %+v", b)
 		}
@@ -149,14 +152,16 @@ func TestConditions(t *testing.T) {
 // TestIDs: an id is any UTF-8 text, percent-encoded.
 func TestIDs(t *testing.T) {
 	r := start(t)
-	for _, id := range []string{".", "..", "/", "//", "../..", "a/b", "a b", "a.b", "ü", "日本語", "%", "a%2Fb", "?x=1#y", "~:@+=,", "*", ">", "$", "\"", "\\", "\n", "..a", strings.Repeat("x", 255)} {
+	for _, id := range []string{".", "..", "/", "//", "../..", "a/b", "a b", "a.b", "ü", "日本語", "%", "a%2Fb", "?x=1#y",
+		"~:@+=,", "*", ">", "$", "\"", "\\", "\n", "..a", strings.Repeat("x", 255)} {
 		escaped := url.PathEscape(id)
 		if id == "." || id == ".." {
 			escaped = strings.ReplaceAll(id, ".", "%2E")
 		}
 		path := "/collections/orders/documents/" + escaped
 		made := r.do("PUT", path, `{"n":1}`).want(t, 201)
-		if location, err := url.Parse(made.Header.Get("Location")); err != nil || location.Path != "/v1/collections/orders/documents/"+id {
+		if location, err := url.Parse(made.Header.Get("Location")); err != nil ||
+			location.Path != "/v1/collections/orders/documents/"+id {
 			t.Errorf("id %q: location %q: %v", id, made.Header.Get("Location"), err)
 		}
 		r.do("GET", path, "").want(t, 200, `{"n":1}`)
@@ -179,7 +184,8 @@ func TestBodies(t *testing.T) {
 	r := start(t)
 	const path = "/collections/orders/documents/1"
 	r.do("PUT", path, `{}`, "Content-Type", "application/json; charset=UTF-8").want(t, 201)
-	for _, media := range []string{"text/plain", "application/x-www-form-urlencoded", "application/merge-patch+json", "application/json; charset=latin1", "nonsense/"} {
+	for _, media := range []string{"text/plain", "application/x-www-form-urlencoded", "application/merge-patch+json",
+		"application/json; charset=latin1", "nonsense/"} {
 		r.do("PUT", path, `{}`, "Content-Type", media).want(t, 415, `"code":"media-type"`, "application/json")
 	}
 	r.do("PATCH", path, `{}`, "Content-Type", "application/json").want(t, 415, "merge-patch")

@@ -24,7 +24,8 @@ func FuzzHandler(f *testing.F) {
 	f.Add("PUT", "/v1/collections/orders/documents/1", `{"a":1}`, "If-Match", `"1"`)
 	f.Add("GET", "/v1/collections/orders/documents/a%2Fb?x=1", "", "If-None-Match", "*")
 	f.Add("PATCH", "/v1/collections/orders", `{"defaultTtl":1}`, "Content-Type", "application/merge-patch+json")
-	f.Add("POST", "/v1/collections/orders/documents?op=create", "{\"id\":\"1\"}\n{", "Content-Type", "application/x-ndjson")
+	f.Add("POST", "/v1/collections/orders/documents?op=create", "{\"id\":\"1\"}\n{", "Content-Type",
+		"application/x-ndjson")
 	f.Add("GET", "/v1/collections?limit=1&continuation=x", "", "Idempotency-Key", "k")
 	f.Add("GET", "/v1/collections/orders/forecast?within=1h&buckets=3&defaultTtl=-1", "", "Prefer", "respond-async")
 	f.Add("GET", "/v1/events?since=1h&collection=orders", "", "Last-Event-ID", "1")
@@ -47,7 +48,8 @@ func FuzzHandler(f *testing.F) {
 			req.Header.Set(name, value)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		if strings.HasSuffix(req.URL.Path, "/events") || strings.HasSuffix(req.URL.Path, "/rejections") || strings.HasSuffix(req.URL.Path, "/changes") {
+		if strings.HasSuffix(req.URL.Path, "/events") || strings.HasSuffix(req.URL.Path, "/rejections") ||
+			strings.HasSuffix(req.URL.Path, "/changes") {
 			ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond) // they have no end
 		}
 		defer cancel()

@@ -26,8 +26,10 @@ func TestIdempotency(t *testing.T) {
 	again := r.do("PUT", path, `{"n":1}`, "Idempotency-Key", "k1").want(t, 200)
 	again.header(t, "Etag", first.Header.Get("Etag"))
 	etag := r.do("PUT", path, `{"n":2}`).want(t, 200).Header.Get("Etag")
-	r.do("PUT", path, `{"n":1}`, "Idempotency-Key", "k1").want(t, 202, `"duplicate":true`, `"seq":`+first.Header.Get("Etag"))
-	for _, other := range [][]string{{`{"n":3}`}, {`{"n":1}`, "If-Match", etag}, {`{"n":1}`, "If-None-Match", "*"}, {`{"n":3}`, "Prefer", "respond-async"}} {
+	r.do("PUT", path, `{"n":1}`, "Idempotency-Key", "k1").want(t, 202, `"duplicate":true`,
+		`"seq":`+first.Header.Get("Etag"))
+	for _, other := range [][]string{{`{"n":3}`}, {`{"n":1}`, "If-Match", etag}, {`{"n":1}`, "If-None-Match", "*"},
+		{`{"n":3}`, "Prefer", "respond-async"}} {
 		headers := append([]string{"Idempotency-Key", "k1"}, other[1:]...)
 		r.do("PUT", path, other[0], headers...).want(t, 422, keyUsed, "another request", `"seq":`+first.Header.Get("Etag"))
 	}
@@ -98,7 +100,8 @@ func TestKeysOfImports(t *testing.T) {
 	r := start(t)
 	send := func(path string, lines ...string) (statuses []int) {
 		t.Helper()
-		got := r.do("POST", "/collections/orders/documents"+path, strings.Join(lines, "\n"), "Content-Type", linesType, "Idempotency-Key", "k").want(t, 200)
+		got := r.do("POST", "/collections/orders/documents"+path, strings.Join(lines, "\n"), "Content-Type", linesType,
+			"Idempotency-Key", "k").want(t, 200)
 		for i, o := range outcomes(t, got.body) {
 			if o.Line != i+1 {
 				t.Errorf("the outcomes are %s", got.body)
@@ -180,6 +183,7 @@ func TestKeysOutliveAProcess(t *testing.T) {
 	}
 	there := &rig{t: t, base: other.URL + "/v1", http: r.http}
 	for _, body := range []string{`{"n":1}`, `{"n":2}`} {
-		there.do("PUT", path, body, "Idempotency-Key", "k").want(t, 422, keyUsed, "a request that the log no longer has", `"seq":"`+seq+`"`)
+		there.do("PUT", path, body, "Idempotency-Key", "k").want(t, 422, keyUsed, "a request that the log no longer has",
+			`"seq":"`+seq+`"`)
 	}
 }

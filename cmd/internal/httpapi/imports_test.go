@@ -58,7 +58,8 @@ func TestImport(t *testing.T) {
 	for _, b := range outcomes(t, r.do("POST", path, input, "Content-Type", linesType).want(t, 200).body) {
 		got = append(got, fmt.Sprintf("%d:%s:%d", b.Line, b.ID, b.Status))
 	}
-	want := []string{"1:1:201", "3:1:200", "4::400", "5::400", "6::400", "7::400", "8::400", "9::400", "10:2:400", "11::400", "12:a/b:201", "13::413", "14:4:201"}
+	want := []string{"1:1:201", "3:1:200", "4::400", "5::400", "6::400", "7::400", "8::400", "9::400", "10:2:400",
+		"11::400", "12:a/b:201", "13::413", "14:4:201"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("outcomes (-want +got):\n%s", diff)
 	}
@@ -158,10 +159,16 @@ func TestImportOfAClientThatLeaves(t *testing.T) {
 	for n := range 100 {
 		_, _ = fmt.Fprintf(in, "{\"id\":\"%d\"}\n", n)
 	}
-	eventually(t, "the first lines are applied", func() bool { return r.do("GET", "/collections/orders/documents/0", "").StatusCode == 200 })
+	eventually(t, "the first lines are applied", func() bool {
+		return r.do("GET", "/collections/orders/documents/0",
+			"").StatusCode == 200
+	})
 	cancel()
 	_ = in.CloseWithError(context.Canceled)
-	eventually(t, "the import ends", func() bool { return strings.Contains(metrics(t, r), `lapse_http_streams{kind="imports"} 0`) })
+	eventually(t, "the import ends", func() bool {
+		return strings.Contains(metrics(t, r),
+			`lapse_http_streams{kind="imports"} 0`)
+	})
 }
 
 // TestImportOfMany: more lines than fit, with a client that reads them late.
@@ -173,7 +180,8 @@ func TestImportOfMany(t *testing.T) {
 		fmt.Fprintf(&input, "{\"id\":\"%d\",\"n\":%d}\n", n, n)
 	}
 	begin := time.Now()
-	all := outcomes(t, r.do("POST", "/collections/orders/documents", input.String(), "Content-Type", linesType).want(t, 200).body)
+	all := outcomes(t, r.do("POST", "/collections/orders/documents", input.String(), "Content-Type", linesType).want(t,
+		200).body)
 	t.Logf("%.0f lines/s", many/time.Since(begin).Seconds())
 	if len(all) != many {
 		t.Fatalf("%d outcomes of %d", len(all), many)

@@ -26,13 +26,15 @@ import (
 
 // newAPI makes another API beside that of a rig, on the same servers. The timeout is that of
 // its writes.
-func newAPI(t testing.TB, r *rig, limits httpapi.Limits, timeout time.Duration, set ...func(*httpapi.Options)) http.Handler {
+func newAPI(t testing.TB, r *rig, limits httpapi.Limits, timeout time.Duration,
+	set ...func(*httpapi.Options)) http.Handler {
 	t.Helper()
 	var login func(context.Context) (string, string, error)
 	if r.password != "" {
 		login = credentials.Redis{PasswordFile: r.password}.Login
 	}
-	store := redis.NewClient(&redis.Options{Addr: strings.TrimPrefix(r.redis, "redis://"), CredentialsProviderContext: login, MaxRetries: -1, ContextTimeoutEnabled: true})
+	store := redis.NewClient(&redis.Options{Addr: strings.TrimPrefix(r.redis, "redis://"),
+		CredentialsProviderContext: login, MaxRetries: -1, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = store.Close() })
 	reader, err := sink.NewReader(store, sink.ReaderOptions{})
 	if err != nil {
@@ -80,7 +82,8 @@ func TestLimits(t *testing.T) {
 	stream.cancel()
 	eventually(t, "there is room again", func() bool { return here.do("HEAD", "/events", "").StatusCode == 200 })
 
-	for path, limit := range map[string]string{"/collections/orders/documents": "imports", "/collections/orders/documents/1": "bytes"} {
+	for path, limit := range map[string]string{"/collections/orders/documents": "imports",
+		"/collections/orders/documents/1": "bytes"} {
 		ctx, cancel := context.WithCancel(t.Context())
 		method, media := "PUT", "application/json"
 		if limit == "imports" {
@@ -106,12 +109,18 @@ func TestLimits(t *testing.T) {
 				}
 			}
 		}()
-		eventually(t, "the limit is reached", func() bool { return here.do(method, path, "{}", "Content-Type", media).StatusCode == 503 })
+		eventually(t, "the limit is reached", func() bool {
+			return here.do(method, path, "{}", "Content-Type",
+				media).StatusCode == 503
+		})
 		full(here.do(method, path, "{}", "Content-Type", media), limit)
 		here.do("DELETE", "/collections/orders/documents/x", "").want(t, 404) // it has no body to wait for
 		cancel()
 		<-ended
-		eventually(t, "there is room again", func() bool { return here.do(method, path, "{", "Content-Type", media).StatusCode != 503 })
+		eventually(t, "there is room again", func() bool {
+			return here.do(method, path, "{", "Content-Type",
+				media).StatusCode != 503
+		})
 	}
 }
 
@@ -132,8 +141,10 @@ func TestServersAway(t *testing.T) {
 		return nil
 	})
 	for _, a := range here.atOnce(
-		[]string{"GET", "/collections/orders/documents/1", ""}, []string{"GET", "/collections", ""}, []string{"GET", "/events", ""},
-		[]string{"GET", "/events?since=1h", ""}, []string{"PUT", "/collections/orders/documents/1", "{}"}, []string{"DELETE", "/collections/orders", ""},
+		[]string{"GET", "/collections/orders/documents/1", ""}, []string{"GET", "/collections", ""},
+		[]string{"GET", "/events", ""},
+		[]string{"GET", "/events?since=1h", ""}, []string{"PUT", "/collections/orders/documents/1", "{}"},
+		[]string{"DELETE", "/collections/orders", ""},
 		[]string{"PUT", "/collections/orders/documents/1", "{}", "Prefer", "respond-async"},
 	) {
 		a.want(t, 503, `"code":"unavailable"`).header(t, "Retry-After", "1")

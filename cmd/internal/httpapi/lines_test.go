@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -69,7 +70,8 @@ func FuzzOutcomeLine(f *testing.F) {
 			Status int
 			Error  *string
 		}
-		if err := json.Unmarshal(b, &o); err != nil || o.Status != 503 || o.Error == nil || bytes.Count(b, []byte("\n")) != 1 {
+		if err := json.Unmarshal(b, &o); err != nil || o.Status != 503 || o.Error == nil ||
+			bytes.Count(b, []byte("\n")) != 1 {
 			t.Errorf("%s: %v", b, err)
 		}
 	})
@@ -79,7 +81,8 @@ func FuzzOutcomeLine(f *testing.F) {
 // the connection has around that of its deadline.
 func TestStalledBody(t *testing.T) {
 	stalled := &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
-	r := reader{&importing{rc: http.NewResponseController(connection{}), body: iotest.ErrReader(stalled)}, t.Context()}
+	req := &request{Request: &http.Request{Body: io.NopCloser(iotest.ErrReader(stalled))}}
+	r := reader{&importing{rc: http.NewResponseController(connection{}), r: req}, t.Context()}
 	_, err := r.Read(make([]byte, 1))
 	if p := (*access.Problem)(nil); !errors.As(err, &p) || p.Status != http.StatusRequestTimeout {
 		t.Errorf("got %v, want a problem with the status 408", err)

@@ -56,9 +56,12 @@ func TestListsInOrder(t *testing.T) {
 		t.Errorf("by the prefix d: %v", all)
 	}
 	for query, reason := range map[string]string{
-		"order=size": "order", "order=deadline&until=soon": "RFC 3339", "order=deadline&within=0s": "duration over 0", "within=1h": "by deadline", "until=2026-01-31T12:00:00Z": "by deadline",
-		"order=deadline&within=1h&until=2026-01-31T12:00:00Z": "both", "order=deadline&prefix=d": "prefix", "continuation=x": "continuation",
-		"prefix=" + strings.Repeat("x", 256): "255", "orders=deadline": "is not known", "order=deadline&order=deadline": "2 times", "prefix=%ff": "UTF-8",
+		"order=size": "order", "order=deadline&until=soon": "RFC 3339", "order=deadline&within=0s": "duration over 0",
+		"within=1h": "by deadline", "until=2026-01-31T12:00:00Z": "by deadline",
+		"order=deadline&within=1h&until=2026-01-31T12:00:00Z": "both", "order=deadline&prefix=d": "prefix",
+		"continuation=x":                     "continuation",
+		"prefix=" + strings.Repeat("x", 256): "255", "orders=deadline": "is not known",
+		"order=deadline&order=deadline": "2 times", "prefix=%ff": "UTF-8",
 	} {
 		r.do("GET", "/collections/orders/documents?"+query, "").want(t, 400, reason)
 	}

@@ -42,7 +42,8 @@ func TestHalfClosed(t *testing.T) {
 		request string
 		want    int
 	}{
-		{"PUT /v1/collections/orders/documents/1 HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}", http.StatusCreated},
+		{"PUT /v1/collections/orders/documents/1 HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: " +
+			"application/json\r\nContent-Length: 2\r\n\r\n{}", http.StatusCreated},
 		{"GET /v1/collections/orders/documents/1 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", http.StatusOK},
 		{"GET /v1/collections/orders/count HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", http.StatusOK},
 	} {

@@ -53,11 +53,14 @@ func TestSomeDocuments(t *testing.T) {
 		}
 	}
 	one, _ := r.some("a")
-	r.do("GET", "/collections/orders/documents/a", "").want(t, 200, string(one.Documents[0].Document)).header(t, "Etag", `"`+one.Documents[0].Etag+`"`)
+	r.do("GET", "/collections/orders/documents/a", "").want(t, 200, string(one.Documents[0].Document)).header(t,
+		"Etag", `"`+one.Documents[0].Etag+`"`)
 	r.do("HEAD", "/collections/orders/documents?ids=a,x", "").want(t, 200)
 	for query, reason := range map[string]string{
-		"ids=": "id is empty", "ids=a,": "id is empty", "ids=a,,b": "id is empty", "ids=%ff": "UTF-8", "ids=a&ids=b": "2 times", "ids=a&limit=1": "is not known here: use ids",
-		"ids=a&prefix=a": "is not known here: use ids", "ids=" + strings.Repeat("a,", 100) + "a": "101 ids", "ids=" + strings.Repeat("x", 256): "255",
+		"ids=": "id is empty", "ids=a,": "id is empty", "ids=a,,b": "id is empty", "ids=%ff": "UTF-8",
+		"ids=a&ids=b": "2 times", "ids=a&limit=1": "is not known here: use ids",
+		"ids=a&prefix=a": "is not known here: use ids", "ids=" + strings.Repeat("a,", 100) + "a": "101 ids",
+		"ids=" + strings.Repeat("x", 256): "255",
 	} {
 		r.do("GET", "/collections/orders/documents?"+query, "").want(t, 400, reason)
 	}

@@ -1,12 +1,12 @@
 package httpapi
 
 import (
-	"errors"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/seed18712806/lapse/cmd/internal/live"
 	"github.com/seed18712806/lapse/sink/service"
@@ -22,27 +22,31 @@ type meters struct {
 	lines    *prometheus.CounterVec   // by status
 }
 
-func newMeters() *meters {
+// newMeters makes the meters, and registers them if there is somewhere to.
+func newMeters(r prometheus.Registerer) *meters {
+	add := promauto.With(r)
 	m := &meters{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+		requests: add.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "lapse", Name: "http_requests_total",
-			Help: "Requests to the HTTP API that this process has answered, by route, method and status; an event stream counts when it ends.",
+			Help: "Requests to the HTTP API that this process has answered, by route, method and status; " +
+				"an event stream counts when it ends.",
 		}, []string{"route", "method", "code"}),
 		reads: service.ReadsTotal("http"),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		duration: add.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "lapse", Name: "http_request_duration_seconds",
 			Help:    "Time of one request to the HTTP API; without event streams and imports.",
 			Buckets: []float64{.00025, .0005, .001, .002, .005, .01, .02, .05, .1, .5, 1, 5},
 		}, []string{"route", "method"}),
-		under: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		under: add.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "lapse", Name: "http_streams",
 			Help: "Event streams and imports over HTTP that are under way.",
 		}, []string{"kind"}),
-		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+		ended: add.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "lapse", Name: "http_streams_ended_total",
-			Help: "Event streams over HTTP that have ended, by reason: the client left, was too slow, the stream of events failed, or the process stopped.",
+			Help: "Event streams over HTTP that have ended, by reason: " +
+				"the client left, was too slow, the stream of events failed, or the process stopped.",
 		}, []string{"reason"}),
-		lines: prometheus.NewCounterVec(prometheus.CounterOpts{
+		lines: add.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "lapse", Name: "http_import_lines_total",
 			Help: "Lines of imports over HTTP, by the status of their outcome.",
 		}, []string{"code"}),
@@ -56,14 +60,6 @@ func newMeters() *meters {
 	m.under.WithLabelValues("events")
 	m.under.WithLabelValues("imports")
 	return m
-}
-
-func (m *meters) register(r prometheus.Registerer) error {
-	var err error
-	for _, c := range []prometheus.Collector{m.requests, m.reads, m.duration, m.under, m.ended, m.lines} {
-		err = errors.Join(err, r.Register(c))
-	}
-	return err
 }
 
 // verbs are what the metrics call the reads of a path, as over NATS.

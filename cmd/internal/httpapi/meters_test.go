@@ -24,7 +24,7 @@ func (r *rig) series() map[string]string {
 	return all
 }
 
-// The metrics count requests, reads over both ways and rejections, each by its code.
+// TestMetrics: the metrics count requests, reads over both ways and rejections, each by its code.
 //
 // It fails if a client can make series, by names, paths or methods of its own.
 func TestMetrics(t *testing.T) {
@@ -40,7 +40,8 @@ func TestMetrics(t *testing.T) {
 	r.do("GET", "/collections/orders/forecast", "").want(t, 200)
 	r.do("GET", "/collections/orders", "").want(t, 200)
 	r.do("GET", "/collections", "").want(t, 200)
-	r.do("POST", "/collections/orders/documents", "{\"id\":\"2\"}\n{\"id\":\"3\",\"ttl\":0}\n", "Content-Type", linesType).want(t, 200)
+	r.do("POST", "/collections/orders/documents", "{\"id\":\"2\"}\n{\"id\":\"3\",\"ttl\":0}\n", "Content-Type",
+		linesType).want(t, 200)
 	r.do("PUT", "/collections/orders/documents/1", `{"ttl":0}`).want(t, 400)
 	r.do("DELETE", "/collections/orders/documents/none", "").want(t, 404)
 	r.do("PUT", "/collections/orders/documents/1", `{}`, "If-None-Match", "*").want(t, 412) // 409 in the log
@@ -52,7 +53,8 @@ func TestMetrics(t *testing.T) {
 	}
 	defer nc.Close()
 	for _, subject := range []string{
-		wire.DefaultPrefix.ReadGet("orders", "1"), wire.DefaultPrefix.ReadGet("orders", "none"), wire.DefaultPrefix.Read("count", "orders"),
+		wire.DefaultPrefix.ReadGet("orders", "1"), wire.DefaultPrefix.ReadGet("orders", "none"),
+		wire.DefaultPrefix.Read("count", "orders"),
 	} {
 		if _, err := nc.Request(subject, nil, limit); err != nil {
 			t.Fatal(subject, err)
@@ -78,15 +80,25 @@ func TestMetrics(t *testing.T) {
 		`lapse_http_requests_total{code="412",method="PUT",route="/v1/collections/{collection}/documents/{id}"}`:      "2",
 		`lapse_http_requests_total{code="200",method="POST",route="/v1/collections/{collection}/documents"}`:          "1",
 		`lapse_http_request_duration_seconds_count{method="GET",route="/v1/collections/{collection}/documents/{id}"}`: "3",
-		`lapse_http_import_lines_total{code="201"}`:                                                                   "1", `lapse_http_import_lines_total{code="400"}`: "1",
-		`lapse_reads_total{code="200",read="get",via="http"}`: "2", `lapse_reads_total{code="404",read="get",via="http"}`: "1",
-		`lapse_reads_total{code="400",read="list",via="http"}`: "1", `lapse_reads_total{code="200",read="list",via="http"}`: "1",
-		`lapse_reads_total{code="200",read="count",via="http"}`: "1", `lapse_reads_total{code="200",read="forecast",via="http"}`: "1",
-		`lapse_reads_total{code="200",read="config",via="http"}`: "1", `lapse_reads_total{code="200",read="collections",via="http"}`: "1",
-		`lapse_reads_total{code="200",read="get",via="nats"}`: "1", `lapse_reads_total{code="404",read="get",via="nats"}`: "1",
-		`lapse_reads_total{code="200",read="count",via="nats"}`: "1", `lapse_read_duration_seconds_count{read="get"}`: "2",
-		`lapse_messages_rejected_total{code="400"}`: "2", `lapse_messages_rejected_total{code="404"}`: "1", `lapse_messages_rejected_total{code="409"}`: "1",
-		`lapse_messages_rejected_total{code="412"}`: "1", `lapse_messages_rejected_total{code="413"}`: "1",
+		`lapse_http_import_lines_total{code="201"}`:                                                                   "1",
+		`lapse_http_import_lines_total{code="400"}`:                                                                   "1",
+		`lapse_reads_total{code="200",read="get",via="http"}`:                                                         "2",
+		`lapse_reads_total{code="404",read="get",via="http"}`:                                                         "1",
+		`lapse_reads_total{code="400",read="list",via="http"}`:                                                        "1",
+		`lapse_reads_total{code="200",read="list",via="http"}`:                                                        "1",
+		`lapse_reads_total{code="200",read="count",via="http"}`:                                                       "1",
+		`lapse_reads_total{code="200",read="forecast",via="http"}`:                                                    "1",
+		`lapse_reads_total{code="200",read="config",via="http"}`:                                                      "1",
+		`lapse_reads_total{code="200",read="collections",via="http"}`:                                                 "1",
+		`lapse_reads_total{code="200",read="get",via="nats"}`:                                                         "1",
+		`lapse_reads_total{code="404",read="get",via="nats"}`:                                                         "1",
+		`lapse_reads_total{code="200",read="count",via="nats"}`:                                                       "1",
+		`lapse_read_duration_seconds_count{read="get"}`:                                                               "2",
+		`lapse_messages_rejected_total{code="400"}`:                                                                   "2",
+		`lapse_messages_rejected_total{code="404"}`:                                                                   "1",
+		`lapse_messages_rejected_total{code="409"}`:                                                                   "1",
+		`lapse_messages_rejected_total{code="412"}`:                                                                   "1",
+		`lapse_messages_rejected_total{code="413"}`:                                                                   "1",
 	}
 	wrong := func() (all []string) {
 		got := r.series()

@@ -57,7 +57,8 @@ func TestAllowedOrigins(t *testing.T) {
 		answer{stream.resp, ""}.shared(t, origin)
 		stream.cancel()
 	}
-	for _, origin := range []string{evil, "null", "http://app.example.com", app + ":8443", app + ".evil.example", "https://App.example.com", "https://x." + app[8:], "*"} {
+	for _, origin := range []string{evil, "null", "http://app.example.com", app + ":8443", app + ".evil.example",
+		"https://App.example.com", "https://x." + app[8:], "*"} {
 		r.preflight(path, origin).want(t, 405).shared(t, "")
 		r.do("GET", path, "", "Origin", origin).want(t, 200).shared(t, "")
 		for _, method := range []string{"PUT", "DELETE"} {
@@ -68,8 +69,10 @@ func TestAllowedOrigins(t *testing.T) {
 	r.do("PUT", path, `{}`, "Sec-Fetch-Site", "cross-site").want(t, 403)
 	// The console is for its own origin alone, whatever the API allows.
 	r.base = strings.TrimSuffix(r.base, "/v1")
-	r.raw("POST", "/console/collections/orders/documents/1", "Origin", app).want(t, 403).header(t, "Access-Control-Allow-Origin", "")
-	r.raw("OPTIONS", "/console/collections/orders/documents/1", "Origin", app, "Access-Control-Request-Method", "POST").want(t, 405).header(t, "Access-Control-Allow-Origin", "")
+	r.raw("POST", "/console/collections/orders/documents/1", "Origin", app).want(t, 403).header(t,
+		"Access-Control-Allow-Origin", "")
+	r.raw("OPTIONS", "/console/collections/orders/documents/1", "Origin", app, "Access-Control-Request-Method",
+		"POST").want(t, 405).header(t, "Access-Control-Allow-Origin", "")
 	r.raw("GET", "/console/live/stream?collection=a.b", "Origin", app).header(t, "Access-Control-Allow-Origin", "")
 	r.raw("GET", "/metrics", "Origin", app).want(t, 200).header(t, "Access-Control-Allow-Origin", "")
 	r.raw("GET", "/openapi.json", "Origin", app).want(t, 200).shared(t, app)
@@ -96,7 +99,8 @@ func TestEveryOrigin(t *testing.T) {
 	r.do("GET", path, "", "Origin", evil, "Cookie", cookie).want(t, 401)
 	r.base = strings.TrimSuffix(r.base, "/v1")
 	r.raw("GET", "/", "Origin", evil, "Cookie", cookie).want(t, 200, "orders").header(t, "Access-Control-Allow-Origin", "")
-	r.raw("POST", "/console/collections/orders/drop", "Origin", evil, "Sec-Fetch-Site", "same-site", "Cookie", cookie).want(t, 403)
+	r.raw("POST", "/console/collections/orders/drop", "Origin", evil, "Sec-Fetch-Site", "same-site", "Cookie",
+		cookie).want(t, 403)
 }
 
 // TestSharedHeaders: a page may send each header of the description, and read each one.
@@ -104,7 +108,8 @@ func TestSharedHeaders(t *testing.T) {
 	r := start(t, func(o *serve.Options) { o.HTTP.Origins = []string{app} })
 	flight := r.preflight("/collections", app).want(t, 204)
 	list := func(name string) []string { return strings.Split(strings.ToLower(flight.Header.Get(name)), ", ") }
-	may, exposed := list("Access-Control-Allow-Headers"), append(list("Access-Control-Expose-Headers"), "cache-control", "last-modified", "content-type", "content-length")
+	may, exposed := list("Access-Control-Allow-Headers"), append(list("Access-Control-Expose-Headers"),
+		"cache-control", "last-modified", "content-type", "content-length")
 	text, err := os.ReadFile("openapi.json")
 	if err != nil {
 		t.Fatal(err)

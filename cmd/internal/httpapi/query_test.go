@@ -44,8 +44,8 @@ func (r *rig) found(body map[string]any, parameters url.Values) (ids []string, c
 	}
 }
 
-// TestQueries: queries have the documents that they should, by their body or by parameters, over all pages. What is wrong
-// is a 400 with a reason, and one that no index serves says so to programs.
+// TestQueries: queries have the documents that they should, by their body or by parameters, over all pages. What is
+// wrong is a 400 with a reason, and one that no index serves says so to programs.
 func TestQueries(t *testing.T) {
 	r := start(t)
 	r.do("PUT", "/collections/orders", `{"defaultTtl":-1,"indexes":["/customer","/price"]}`).want(t, 200)
@@ -60,7 +60,8 @@ func TestQueries(t *testing.T) {
 		want []string
 	}{
 		{where{"where": c1, "order": "/price", "limit": 2}, []string{"d1", "d3", "d5"}},
-		{where{"where": where{"/price": where{"gte": 1, "lt": 4}, "/customer": "c1"}, "order": "-/price", "limit": 1}, []string{"d3", "d1"}},
+		{where{"where": where{"/price": where{"gte": 1, "lt": 4}, "/customer": "c1"}, "order": "-/price", "limit": 1},
+			[]string{"d3", "d1"}},
 		{where{"where": c1, "order": "deadline", "within": "1004s"}, []string{"d1", "d3"}},
 		{where{"where": where{"/customer": where{"in": []string{"c0", "c2"}}}, "order": "id"}, []string{"d0", "d2", "d4"}},
 		{where{"where": where{"/customer": where{"prefix": "d"}}}, nil},
@@ -73,7 +74,8 @@ func TestQueries(t *testing.T) {
 		parameters url.Values
 		want       []string
 	}{
-		{url.Values{"where": {"customer=c1", "price>=1", "price<5"}, "order": {"-price"}, "limit": {"1"}}, []string{"d3", "d1"}},
+		{url.Values{"where": {"customer=c1", "price>=1", "price<5"}, "order": {"-price"}, "limit": {"1"}},
+			[]string{"d3", "d1"}},
 		{url.Values{"where": {"customer=c1"}, "order": {"deadline"}}, []string{"d1", "d3", "d5"}},
 		{url.Values{"order": {"-/price"}, "limit": {"4"}}, []string{"d5", "d4", "d3", "d2", "d1", "d0"}},
 	} {
@@ -90,7 +92,8 @@ func TestQueries(t *testing.T) {
 
 	const path = "/collections/orders/query"
 	for body, reason := range map[string]string{
-		`[]`: "not a JSON object", `{"where":{"/a":[1]}}`: "is an array", `{"order":"price"}`: "-/price", `{"limit":0}`: "from 1 to 1000", `{"prefix":"d"}`: "where, order",
+		`[]`: "not a JSON object", `{"where":{"/a":[1]}}`: "is an array", `{"order":"price"}`: "-/price",
+		`{"limit":0}`: "from 1 to 1000", `{"prefix":"d"}`: "where, order",
 		`{"where":{"/customer":"c1"},"continuation":"x"}`: "continuation",
 	} {
 		r.do("POST", path, body).want(t, 400, reason, `"code":"invalid"`)

@@ -43,7 +43,8 @@ func (r *regions) promote(t *testing.T, drain bool) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	if _, err := processor.Promote(t.Context(), nc, "lapse", processor.PromoteOptions{By: "a test", Drain: drain}); err != nil {
+	if _, err := processor.Promote(t.Context(), nc, "lapse", processor.PromoteOptions{By: "a test",
+		Drain: drain}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -70,13 +71,15 @@ func TestWritesGoToTheFirstRegion(t *testing.T) {
 		{"PATCH", "/collections/orders", `{"defaultTtl":60}`},
 		{"DELETE", "/collections/orders", ""},
 	} {
-		a := r.follower.do(q[0], q[1], q[2], q[3:]...).want(t, http.StatusMisdirectedRequest, `"code":"other-region"`, `follows the region \"a\"`, to)
+		a := r.follower.do(q[0], q[1], q[2], q[3:]...).want(t, http.StatusMisdirectedRequest, `"code":"other-region"`,
+			`follows the region \"a\"`, to)
 		a.header(t, "Location", to+"/v1"+q[1])
 		a.header(t, "Content-Type", "application/problem+json")
 	}
 	r.first.do("GET", "/collections/orders/documents/a", "").want(t, 200, `{"n":1}`)
 
-	if s, err := r.follower.client().Status(t.Context()); err != nil || s.Region == nil || s.Region.Following == nil || s.Region.Following.Domain != "a" || s.Region.Following.AsOf == 0 {
+	if s, err := r.follower.client().Status(t.Context()); err != nil || s.Region == nil || s.Region.Following == nil ||
+		s.Region.Following.Domain != "a" || s.Region.Following.AsOf == 0 {
 		t.Errorf("the follower's status: %+v, %v", s.Region, err)
 	}
 	eventually(t, "the first region knows that the other follows it", func() bool {
@@ -119,7 +122,8 @@ func TestWritesWhileTheFirstRegionIsAway(t *testing.T) {
 		}
 		return false
 	})
-	r.follower.do("DELETE", "/collections/orders", "").want(t, 503, `the first region (JetStream domain \"a\") does not answer`)
+	r.follower.do("DELETE", "/collections/orders", "").want(t, 503,
+		`the first region (JetStream domain \"a\") does not answer`)
 	r.follower.do("GET", "/collections/orders/documents/a", "").want(t, 200, `{"n":1}`)
 }
 
@@ -134,7 +138,8 @@ func TestReadsThatAreTooFarBehind(t *testing.T) {
 	r.link.Down()
 	eventually(t, "reads are refused", func() bool { return get().StatusCode == 503 })
 	get().want(t, 503, `"code":"unavailable"`, "--max-staleness", `follows the region \"a\"`)
-	if _, err := r.follower.client().Get(t.Context(), "orders", "a"); !errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrNotFound) {
+	if _, err := r.follower.client().Get(t.Context(), "orders", "a"); !errors.Is(err, client.ErrUnavailable) ||
+		errors.Is(err, client.ErrNotFound) {
 		t.Errorf("a get over NATS: %v", err)
 	}
 	r.promote(t, false)

@@ -17,7 +17,8 @@ import (
 func TestRepresentation(t *testing.T) {
 	r := start(t)
 	const path, prefer, whole = "/collections/orders/documents/a%2Cb", "Prefer", "return=representation"
-	r.do("PUT", "/collections/orders", `{"defaultTtl":3600}`, prefer, whole).want(t, 200, `"status":200`).header(t, "Preference-Applied", "")
+	r.do("PUT", "/collections/orders", `{"defaultTtl":3600}`, prefer, whole).want(t, 200, `"status":200`).header(t,
+		"Preference-Applied", "")
 	same := func(a answer, body string) {
 		t.Helper()
 		a.header(t, "Preference-Applied", whole)
@@ -26,11 +27,13 @@ func TestRepresentation(t *testing.T) {
 		if a.body != body || got.body != body {
 			t.Errorf("the answer is %q, and GET has %q, want %q", a.body, got.body, body)
 		}
-		for _, name := range []string{"Etag", "Last-Modified", "Lapse-Expires-At", "Sunset", "Content-Type", "Cache-Control"} {
+		for _, name := range []string{"Etag", "Last-Modified", "Lapse-Expires-At", "Sunset", "Content-Type",
+			"Cache-Control"} {
 			a.header(t, name, got.Header.Get(name))
 		}
 	}
-	made := r.do("PUT", path, `{ "n": 1 }`, prefer, "wait=10, return=representation; x=y", "If-None-Match", "*").want(t, 201)
+	made := r.do("PUT", path, `{ "n": 1 }`, prefer, "wait=10, return=representation; x=y", "If-None-Match",
+		"*").want(t, 201)
 	same(made, `{ "n": 1 }`)
 	made.header(t, "Location", "/v1"+path)
 	same(r.do("PATCH", path, `{"n":2,"ttl":-1}`, prefer, `Return="representation"`).want(t, 200), `{"n":2,"ttl":-1}`)
@@ -40,13 +43,17 @@ func TestRepresentation(t *testing.T) {
 	large := `{"text":"` + strings.Repeat("x", 200<<10) + `"}`
 	same(r.do("PUT", path, large, prefer, whole).want(t, 200), large)
 
-	r.do("PUT", path, `{}`, prefer, "return=minimal, return=representation").want(t, 200, `"status":200`).header(t, "Preference-Applied", "return=minimal")
+	r.do("PUT", path, `{}`, prefer, "return=minimal, return=representation").want(t, 200, `"status":200`).header(t,
+		"Preference-Applied", "return=minimal")
 	for _, other := range []string{"", "return", "return=all", "returns=representation"} {
 		r.do("PUT", path, `{}`, prefer, other).want(t, 200, `"status":200`).header(t, "Preference-Applied", "")
 	}
-	r.do("PUT", path, `{}`, prefer, "respond-async, "+whole).want(t, 202, `"seq"`).header(t, "Preference-Applied", "respond-async")
+	r.do("PUT", path, `{}`, prefer, "respond-async, "+whole).want(t, 202, `"seq"`).header(t, "Preference-Applied",
+		"respond-async")
 	r.do("PUT", path, `{`, prefer, whole).want(t, 400).header(t, "Preference-Applied", "")
-	r.do("PUT", "/collections/fresh/documents/1", `{"ttl":60}`, prefer, whole).want(t, 201, `{"ttl":60}`).header(t, "Lapse-Warning", "TTL is off in collection fresh, so this document will not expire: set its defaultTtl to -1 or to a number of seconds (lapse config fresh --default-ttl -1).")
+	r.do("PUT", "/collections/fresh/documents/1", `{"ttl":60}`, prefer, whole).want(t, 201, `{"ttl":60}`).header(t,
+		"Lapse-Warning", "TTL is off in collection fresh, so this document will not expire: set its defaultTtl to -1 or "+
+			"to a number of seconds (lapse config fresh --default-ttl -1).")
 	r.do("DELETE", path, "", prefer, whole).want(t, 204).header(t, "Preference-Applied", "")
 }
 
@@ -92,5 +99,6 @@ func TestNoRepresentation(t *testing.T) {
 	// A write that has a warning already has both.
 	between = func(context.Context) error { return errors.New("away") }
 	here.do("PUT", "/collections/fresh/documents/1", `{}`, "Prefer", "return=representation").
-		want(t, 201, `"warning":"collection fresh is not configured: `, `. The answer is not the document: it could not be read`)
+		want(t, 201, `"warning":"collection fresh is not configured: `,
+			`. The answer is not the document: it could not be read`)
 }

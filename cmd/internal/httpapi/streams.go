@@ -21,7 +21,8 @@ func followEvents(a *API, w http.ResponseWriter, r *request) error {
 	}
 	kind := live.Kind(cmp.Or(query.Get("type"), string(live.Expired)))
 	if kind != live.Expired && kind != live.Due && kind != live.Expiring {
-		return access.BadRequest("type %s is not valid: use %s for expiry events, %s for messages, or %s for warnings", wire.Quote(string(kind)), live.Expired, live.Due, live.Expiring)
+		return access.BadRequest("type %s is not valid: use %s for expiry events, %s for messages, or %s for warnings",
+			wire.Quote(string(kind)), live.Expired, live.Due, live.Expiring)
 	}
 	return a.follow(w, r, kind, query)
 }
@@ -55,25 +56,9 @@ func followChanges(a *API, w http.ResponseWriter, r *request) error {
 	if req.After, err = lastEventID(r.Header.Get("Last-Event-ID")); err != nil {
 		return err
 	}
-	if r.Method == http.MethodHead {
-		w.Header().Set("Content-Type", "text/event-stream")
-		return nil
-	}
-	under := a.meters.under.WithLabelValues("events")
-	under.Inc()
-	defer under.Dec()
-	reason, err := a.opts.Events.Changes(w, r.Request, a.opts.Client, req, r.hold)
-	a.meters.ended.WithLabelValues(string(reason)).Inc()
-	var full *access.Problem
-	switch {
-	case errors.As(err, &full):
-		return full
-	case errors.Is(err, client.ErrNoChanges):
-		return access.BadRequest("%s", err)
-	case err != nil:
-		return access.NewProblem(http.StatusServiceUnavailable, access.Unavailable, "the changes cannot be read: %s", err)
-	}
-	return nil
+	return a.stream(w, r, "the changes", func() (live.Reason, error) {
+		return a.opts.Events.Changes(w, r.Request, a.opts.Client, req, r.hold)
+	})
 }
 
 // follow sends the messages of a kind until the client leaves.
@@ -88,11 +73,19 @@ func (a *API) follow(w http.ResponseWriter, r *request, kind live.Kind, query ur
 			return err
 		}
 	case !r.grant.All():
-		return access.NewProblem(http.StatusForbidden, access.NotAllowed, "this token is not for all collections: use ?collection=")
+		return access.NewProblem(http.StatusForbidden, access.NotAllowed, "this token is not for all collections: use "+
+			"?collection=")
 	}
 	if err := where(&req, r.Header.Get("Last-Event-ID"), query.Get("since"), time.Now()); err != nil {
 		return err
 	}
+	return a.stream(w, r, "the stream of events", func() (live.Reason, error) {
+		return a.opts.Events.Serve(w, r.Request, req, r.hold)
+	})
+}
+
+// stream has serve send messages until the client leaves. what is what cannot be read if that fails.
+func (a *API) stream(w http.ResponseWriter, r *request, what string, serve func() (live.Reason, error)) error {
 	if r.Method == http.MethodHead {
 		w.Header().Set("Content-Type", "text/event-stream")
 		return nil
@@ -100,16 +93,18 @@ func (a *API) follow(w http.ResponseWriter, r *request, kind live.Kind, query ur
 	under := a.meters.under.WithLabelValues("events")
 	under.Inc()
 	defer under.Dec()
-	reason, err := a.opts.Events.Serve(w, r.Request, req, r.hold)
+	reason, err := serve()
 	a.meters.ended.WithLabelValues(string(reason)).Inc()
 	var full *access.Problem
-	if errors.As(err, &full) {
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &full):
 		return full
+	case errors.Is(err, client.ErrNoChanges):
+		return access.BadRequest("%s", err)
 	}
-	if err != nil {
-		return access.NewProblem(http.StatusServiceUnavailable, access.Unavailable, "the stream of events cannot be read: %s", err)
-	}
-	return nil
+	return access.NewProblem(http.StatusServiceUnavailable, access.Unavailable, "%s cannot be read: %s", what, err)
 }
 
 // where finds the position at which the client begins. After a reconnect the id of its last
@@ -123,7 +118,8 @@ func where(req *live.Request, lastID, since string, now time.Time) error {
 	if err != nil {
 		ago, err := wire.ParseDuration(since)
 		if err != nil {
-			return access.BadRequest("since %s is not valid: use an instant such as 2026-11-22T08:00:00Z, or a duration such as 90s, 12h or 7d", wire.Quote(since))
+			return access.BadRequest("since %s is not valid: use an instant such as 2026-11-22T08:00:00Z, or a duration such "+
+				"as 90s, 12h or 7d", wire.Quote(since))
 		}
 		at = now.Add(-ago)
 	}

@@ -60,7 +60,8 @@ func TestG3_Events(t *testing.T) {
 	lives.cancel()
 
 	last = 0
-	for _, path := range []string{"/events?collection=orders&since=1h", "/events?collection=orders&since=" + time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)} {
+	for _, path := range []string{"/events?collection=orders&since=1h", "/events?collection=orders&since=" +
+		time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)} {
 		past := r.follow(path)
 		for i := range n {
 			if e := past.next(); e.id != ids[i] {
@@ -87,7 +88,8 @@ func TestG3_Events(t *testing.T) {
 		all.next()
 	}
 	for path, part := range map[string]string{
-		"/events?since=x": "not valid", "/events?since=2999-01-01T00:00:00Z": "future", "/events?collection=a.b": "a.b", "/events?x=1": "not known",
+		"/events?since=x": "not valid", "/events?since=2999-01-01T00:00:00Z": "future", "/events?collection=a.b": "a.b",
+		"/events?x=1": "not known",
 	} {
 		r.do("GET", path, "").want(t, 400, part)
 	}
@@ -116,7 +118,8 @@ func TestGap(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := info.State.LastSeq // was purged too
-	for id, why := range map[uint64]string{1: "no longer reaches back", last - 1: "no longer reaches back", last: "", 1000000: "ends before this id"} {
+	for id, why := range map[uint64]string{1: "no longer reaches back", last - 1: "no longer reaches back", last: "",
+		1000000: "ends before this id"} {
 		again := r.follow("/events", "Last-Event-ID", strconv.FormatUint(id, 10))
 		if why != "" {
 			if e := again.next(); e.name != "gap" || e.id != "" || !strings.Contains(e.data, why) {
@@ -139,7 +142,8 @@ func TestRejections(t *testing.T) {
 	r.do("PUT", "/collections/orders", `{"defaultTtl":0}`).want(t, 400)
 	r.do("PUT", "/collections/orders/documents/1", `{"id":"2"}`).want(t, 400)
 	for _, want := range []string{`"subject":"lapse.config.orders"`, `"subject":"lapse.write.upsert.orders.1"`} {
-		if e := lives.next(); !strings.Contains(e.data, want) || !strings.Contains(e.data, `"code":400`) || strings.Contains(e.data, `"seq":0`) {
+		if e := lives.next(); !strings.Contains(e.data, want) || !strings.Contains(e.data, `"code":400`) ||
+			strings.Contains(e.data, `"seq":0`) {
 			t.Errorf("got %+v, want %s with its sequence in the log", e, want)
 		}
 	}
@@ -160,10 +164,12 @@ func TestWarnings(t *testing.T) {
 	r := start(t)
 	nc := connect(t, r)
 	r.do("PUT", "/collections/orders", `{"defaultTtl":-1}`).want(t, 200)
-	lives, all, expired := r.follow("/events?type=expiring&collection=orders"), r.follow("/events?type=expiring"), r.follow("/events?type=expired")
+	lives, all, expired := r.follow("/events?type=expiring&collection=orders"), r.follow("/events?type=expiring"),
+		r.follow("/events?type=expired")
 	warn := func(collection, id string) {
 		t.Helper()
-		e := wire.Expiring{ID: id, Collection: collection, Document: []byte(`{"a": 1}`), Etag: 7, Ts: 1769860800000, TTL: 30, ExpiresAt: 1769860830000, Before: 5}
+		e := wire.Expiring{ID: id, Collection: collection, Document: []byte(`{"a": 1}`), Etag: 7, Ts: 1769860800000,
+			TTL: 30, ExpiresAt: 1769860830000, Before: 5}
 		if err := harness.Warn(t.Context(), nc, e, ""); err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +178,9 @@ func TestWarnings(t *testing.T) {
 	check := func(s *stream, collection, id string) {
 		t.Helper()
 		e := s.next()
-		want := `{"id":"` + id + `","collection":"` + collection + `","document":{"a": 1},"etag":"7","ts":"2026-01-31T12:00:00.000Z","ttl":30,"expiresAt":"2026-01-31T12:00:30.000Z","before":5}`
+		want := `{"id":"` + id + `","collection":"` + collection +
+			`","document":{"a": 1},"etag":"7","ts":"2026-01-31T12:00:00.000Z","ttl":30,` +
+			`"expiresAt":"2026-01-31T12:00:30.000Z","before":5}`
 		if e.data != want || e.name != "" {
 			t.Errorf("got %+v, want %s", e, want)
 		}
@@ -199,7 +207,8 @@ func TestWarnings(t *testing.T) {
 			t.Errorf("got %+v, want the expiry event", e)
 		}
 	}
-	r.do("GET", "/events?type=rejected", "").want(t, 400, "type", "rejected", "use expired for expiry events, due for messages, or expiring for warnings")
+	r.do("GET", "/events?type=rejected", "").want(t, 400, "type", "rejected",
+		"use expired for expiry events, due for messages, or expiring for warnings")
 	r.do("GET", "/rejections?type=expiring", "").want(t, 400, "not known")
 }
 
@@ -293,7 +302,10 @@ func TestSlowStream(t *testing.T) {
 	if len(got) == n {
 		t.Fatalf("the slow client has got %d events before it was dropped", len(got))
 	}
-	eventually(t, "the drop is counted", func() bool { return strings.Contains(metrics(t, r), `lapse_http_streams_ended_total{reason="slow"} 1`) })
+	eventually(t, "the drop is counted", func() bool {
+		return strings.Contains(metrics(t, r),
+			`lapse_http_streams_ended_total{reason="slow"} 1`)
+	})
 	again := r.follow("/events", "Last-Event-ID", got[len(got)-1])
 	for len(got) < n {
 		got = append(got, again.next().id)
@@ -314,7 +326,8 @@ func TestShards(t *testing.T) {
 	r.do("PUT", "/collections/orders", `{"defaultTtl":-1}`).want(t, 200)
 	r.do("PUT", "/collections/orders", `{"defaultTtl":0}`).want(t, 400)
 	lives, rejections := r.follow("/events"), r.follow("/rejections?since=1h")
-	for i, o := range outcomes(t, r.do("POST", "/collections/orders/documents", input.String(), "Content-Type", linesType).body) {
+	for i, o := range outcomes(t, r.do("POST", "/collections/orders/documents", input.String(), "Content-Type",
+		linesType).body) {
 		if o.Line != i+1 || o.Status != 201 {
 			t.Errorf("line %d: %+v", i+1, o)
 		}
@@ -330,7 +343,8 @@ func TestShards(t *testing.T) {
 	if len(ids) != n/2 {
 		t.Errorf("%d documents have expired, want %d", len(ids), n/2)
 	}
-	if e := rejections.next(); !strings.Contains(e.data, `"code":400`) || !strings.Contains(e.data, "lapse.config.orders") {
+	if e := rejections.next(); !strings.Contains(e.data, `"code":400`) || !strings.Contains(e.data,
+		"lapse.config.orders") {
 		t.Errorf("the rejection is %+v", e)
 	}
 	for i := range n {

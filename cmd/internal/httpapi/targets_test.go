@@ -11,7 +11,8 @@ import (
 // Goes red if a write or an import loses the target, or if a read does not have it.
 func TestTargets(t *testing.T) {
 	r := start(t)
-	const collection, path, many, name = "/collections/mail", "/collections/mail/documents/1", "/collections/mail/documents", "Lapse-Target"
+	const collection, path, many, name = "/collections/mail", "/collections/mail/documents/1",
+		"/collections/mail/documents", "Lapse-Target"
 	r.do("PUT", collection, `{"defaultTtl":3600}`).want(t, 200)
 	at := time.Now().Add(2 * time.Hour).UTC().Format("2006-01-02T15:04:05.000Z")
 	r.do("PUT", path, `{"to":"ada"}`, "If-None-Match", "*", name, "mail.send", "Lapse-Expires-At", at).want(t, 201)
@@ -33,7 +34,8 @@ func TestTargets(t *testing.T) {
 	r.do("PUT", path, `{}`, name, "").want(t, 400, "Lapse-Target is empty")
 	r.do("PATCH", path, `{}`, name, "a").want(t, 400, "only allowed on upsert, create and replace")
 	r.do("PUT", collection, `{}`, name, "a").want(t, 400, name)
-	r.do("POST", many, `{"id":"x"}`, "Content-Type", linesType, name, "a").want(t, 400, "no meaning for many documents at once")
+	r.do("POST", many, `{"id":"x"}`, "Content-Type", linesType, name, "a").want(t, 400,
+		"no meaning for many documents at once")
 
 	// A request with the same key and another target is another one.
 	r.do("PUT", path, `{}`, "Idempotency-Key", "k", name, "a").want(t, 200)
@@ -72,7 +74,9 @@ func TestG3_DueEvents(t *testing.T) {
 	r.expire("mail", 9, 1)
 	past := r.follow("/events?type=due&collection=mail&since=1h")
 	first := past.next()
-	if !strings.HasPrefix(first.data, `{"id":"1","collection":"mail","target":"other.x.y","document":{"ttl": 1},"etag":"`) || !strings.Contains(first.data, `","dueAt":"20`) {
+	if !strings.HasPrefix(first.data,
+		`{"id":"1","collection":"mail","target":"other.x.y","document":{"ttl": 1},"etag":"`) ||
+		!strings.Contains(first.data, `","dueAt":"20`) {
 		t.Errorf("%+v", first)
 	}
 	live := r.follow("/events?type=due&collection=mail")
@@ -85,7 +89,8 @@ func TestG3_DueEvents(t *testing.T) {
 		t.Errorf("after the past: %+v", e)
 	}
 	all := r.follow("/events?type=due&since=1h")
-	if both := all.next().data + all.next().data; !strings.Contains(both, `{"id":"0","collection":"foreign"`) { // in any order
+	// in any order
+	if both := all.next().data + all.next().data; !strings.Contains(both, `{"id":"0","collection":"foreign"`) {
 		t.Errorf("of all collections: %s", both)
 	}
 	r.do("GET", "/events?type=x", "").want(t, 400, "due for messages")

@@ -115,9 +115,8 @@ func Start(l net.Listener, c Config, failed chan<- error) (*Server, error) {
 	api.Register(ofAPI)
 	site := console.New(console.Options{
 		Prefix: c.Prefix, Version: c.Version, API: ofAPI, Tokens: c.tokens, Events: events, Status: c.Client.Status,
-		Consumers: &console.Consuming{Client: c.Client, Prefix: c.Prefix, Accounts: c.Readers},
-		Ready:     c.Ready, Metrics: c.Metrics, MaxBody: c.Client.MaxPayload, Bytes: api.Bytes(), Proxies: c.proxies,
-		Logger: c.Logger, First: c.First,
+		Client: c.Client, Accounts: c.Readers,
+		Ready: c.Ready, Metrics: c.Metrics, MaxBody: c.Client.MaxPayload, Bytes: api.Bytes(), Proxies: c.proxies, Logger: c.Logger, First: c.First,
 		Collections: func(ctx context.Context, most int) (wire.CollectionsReply, error) {
 			return c.Reader.Collections(ctx, sink.CollectionsOptions{Limit: most})
 		},

@@ -1,6 +1,4 @@
-// Package view writes the pages of the console: the templates, the style sheet and the script,
-// all embedded, and how figures and instants are written.
-package view
+package console
 
 import (
 	"bytes"
@@ -28,8 +26,8 @@ const assetPath = "/console/assets/"
 // These name the warnings that a write may have. The page has a text of its own for each, so that no link can make it
 // say anything else.
 const (
-	TTLIsOff      = "ttl-is-off"     // the document has a ttl, and will not expire
-	NotConfigured = "not-configured" // nothing in the collection expires
+	ttlIsOff      = "ttl-is-off"     // the document has a ttl, and will not expire
+	notConfigured = "not-configured" // nothing in the collection expires
 )
 
 // Page is what the layout shows. Data is the page's own.
@@ -38,7 +36,7 @@ type Page struct {
 	Active   string // the entry of the menu that it belongs to
 	Crumbs   []Crumb
 	Notice   string // what the action has done that led here
-	Warned   string // names the warning of the write that led here: TTLIsOff, NotConfigured, or "" for none
+	Warned   string // names the warning of the write that led here: ttlIsOff, notConfigured, or "" for none
 	Now      wire.Time
 	Version  string
 	Prefix   wire.Prefix
@@ -57,11 +55,13 @@ type Page struct {
 // Crumb is a page above this one.
 type Crumb struct{ Text, Href string }
 
-var pages = parse()
+// templates are the pages, by name.
+var templates = parseTemplates()
 
-// parse parses each page with the layout and the parts.
-func parse() map[string]*template.Template {
-	common := template.Must(template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/parts.html"))
+// parseTemplates parses each page with the layout and the parts.
+func parseTemplates() map[string]*template.Template {
+	common := template.Must(template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html",
+		"templates/parts.html"))
 	all := make(map[string]*template.Template)
 	names, _ := fs.Glob(files, "templates/*.html") // the pattern is valid
 	for _, name := range names {
@@ -74,7 +74,8 @@ func parse() map[string]*template.Template {
 }
 
 var functions = template.FuncMap{
-	"count": count, "rate": Rate, "latency": latency, "lead": lead, "ttl": TTL, "date": date, "timeOfDay": timeOfDay, "sentence": sentence, "between": between, "clock": clock, "visible": Visible,
+	"count": count, "rate": rate, "latency": latency, "lead": lead, "ttl": ttlText, "date": date,
+	"timeOfDay": timeOfDay, "sentence": sentence, "between": spanText, "clock": clock, "visible": visible,
 	"bytes": func(n any) string {
 		switch n := n.(type) {
 		case int:
@@ -84,10 +85,10 @@ var functions = template.FuncMap{
 		}
 		return ""
 	},
-	"seconds": Seconds,
-	"period":  Period,
-	"until":   func(at, now wire.Time) string { return "in " + Period(instant(at).Sub(instant(now))) },
-	"ago":     func(at, now wire.Time) string { return Period(max(0, instant(now).Sub(instant(at)))) + " ago" },
+	"seconds": secondsText,
+	"period":  period,
+	"until":   func(at, now wire.Time) string { return "in " + period(instant(at).Sub(instant(now))) },
+	"ago":     func(at, now wire.Time) string { return period(max(0, instant(now).Sub(instant(at)))) + " ago" },
 	"span":    func(from, until wire.Time) time.Duration { return instant(until).Sub(instant(from)) },
 	"deref":   func(t *wire.Time) wire.Time { return *t },
 	"asset":   func(name string) string { return assetPath + name + "?v=" + assets[name].version },
@@ -107,44 +108,45 @@ func dict(pairs ...any) (map[string]any, error) {
 	return m, nil
 }
 
-// Render writes a page.
-func Render(name string, p Page) ([]byte, error) {
+// render writes a page.
+func render(name string, p Page) ([]byte, error) {
 	var b bytes.Buffer
-	if err := pages[name].ExecuteTemplate(&b, "layout.html", p); err != nil {
+	if err := templates[name].ExecuteTemplate(&b, "layout.html", p); err != nil {
 		return nil, err
 	}
 	return b.Bytes(), nil
 }
 
-// asset is a file that pages refer to.
-type asset struct {
+// assetFile is a file that pages refer to.
+type assetFile struct {
 	content []byte
 	version string // of the content: a browser may keep a version for ever
 }
 
 var assets = loadAssets()
 
-func loadAssets() map[string]asset {
-	all := make(map[string]asset)
+func loadAssets() map[string]assetFile {
+	all := make(map[string]assetFile)
 	names, _ := fs.Glob(files, "assets/*") // the pattern is valid
 	for _, name := range names {
 		content, _ := files.ReadFile(name) // it is embedded
 		sum := sha256.Sum256(content)
-		all[path.Base(name)] = asset{content, base64.RawURLEncoding.EncodeToString(sum[:9])}
+		all[path.Base(name)] = assetFile{content, base64.RawURLEncoding.EncodeToString(sum[:9])}
 	}
 	return all
 }
 
-// types are the media types of the assets: those of the machine may differ.
-var types = map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+// mediaTypes are the media types of the assets: those of the machine may differ.
+var mediaTypes = map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
+	".svg": "image/svg+xml"}
 
-// ServeAsset answers with an asset; ok = false if there is none of the name.
-func ServeAsset(w http.ResponseWriter, r *http.Request, name string) (ok bool) {
+// serveAsset answers with an asset; ok = false if there is none of the name.
+func serveAsset(w http.ResponseWriter, r *http.Request, name string) (ok bool) {
 	a, ok := assets[name]
 	if !ok {
 		return false
 	}
-	w.Header().Set("Content-Type", types[path.Ext(name)])
+	w.Header().Set("Content-Type", mediaTypes[path.Ext(name)])
 	cache := "no-cache"
 	if r.URL.Query().Get("v") == a.version {
 		cache = "public, max-age=31536000, immutable"

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
+	"crypto/tls"
 	"fmt"
 	"os"
 	"slices"
@@ -97,11 +98,13 @@ func parseLine(fields []string) (e entry, err error) {
 	token := fields[0]
 	visible := func(r rune) bool { return '!' <= r && r <= '~' }
 	if len(token) < shortest || len(token) > longest || strings.TrimFunc(token, visible) != "" {
-		return e, fmt.Errorf("the token has %d bytes: use %d to %d visible ASCII characters, such as the output of openssl rand -hex 32", len(token), shortest, longest)
+		return e, fmt.Errorf("the token has %d bytes: use %d to %d visible ASCII characters, such as the output of "+
+			"openssl rand -hex 32", len(token), shortest, longest)
 	}
 	e.hash = sha256.Sum256([]byte(token))
 	if len(fields) < 2 || len(fields) > 3 || fields[1] != "read-only" && fields[1] != "read-write" {
-		return e, fmt.Errorf("after the token there must be read-only or read-write, and then at most a list of collections, separated by commas without spaces")
+		return e, fmt.Errorf("after the token there must be read-only or read-write, and then at most a list of " +
+			"collections, separated by commas without spaces")
 	}
 	e.grant.Write = fields[1] == "read-write"
 	if len(fields) == 3 {
@@ -124,4 +127,36 @@ func (t *Tokens) Find(token string) (g Grant, ok bool) {
 		}
 	}
 	return g, ok
+}
+
+// Certificate is the server's certificate and its private key, of two files.
+type Certificate struct {
+	cert, key string
+	loaded    atomic.Pointer[tls.Certificate]
+}
+
+// LoadCertificate reads a certificate, with those of its authorities behind it, and the key.
+func LoadCertificate(cert, key string) (*Certificate, error) {
+	c := &Certificate{cert: cert, key: key}
+	return c, c.Reload()
+}
+
+// Reload reads the files again. After an error the certificate is as before.
+func (c *Certificate) Reload() error {
+	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+	if err != nil {
+		return err
+	}
+	c.loaded.Store(&pair)
+	return nil
+}
+
+// Config is the configuration of a server with the certificate that was read last.
+func (c *Certificate) Config() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return c.loaded.Load(), nil
+		},
+	}
 }

@@ -1,6 +1,7 @@
-package view
+package console
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -36,8 +37,8 @@ func count(n any) string {
 	return sign + digits
 }
 
-// Rate writes a number a second with three digits or so.
-func Rate(n float64) string {
+// rate writes a number a second with three digits or so.
+func rate(n float64) string {
 	switch {
 	case n >= 100:
 		return count(n)
@@ -59,42 +60,43 @@ func latency(seconds *float64) string {
 	case *seconds < 60:
 		return strconv.FormatFloat(*seconds, 'f', 1, 64) + " s"
 	}
-	return Period(time.Duration(*seconds * float64(time.Second)))
+	return period(time.Duration(*seconds * float64(time.Second)))
 }
 
-// Seconds writes seconds in the unit that fits.
-func Seconds(s float64) string { return latency(&s) }
+// secondsText writes seconds in the unit that fits.
+func secondsText(s float64) string { return latency(&s) }
 
-// Whole writes a number without a fraction.
-func Whole(n float64) string { return count(n) }
+// whole writes a number without a fraction.
+func whole(n float64) string { return count(n) }
 
 // lead writes by how much a clock leads.
 func lead(seconds float64) string {
 	return strconv.FormatFloat(seconds*1000, 'f', 1, 64) + " ms"
 }
 
-// Period writes a duration in its two greatest units. console.js has the same function.
-func Period(d time.Duration) string {
-	s := int64(d / time.Second)
-	units := []struct {
+// period writes a duration in its two greatest units. console.js has the same function.
+func period(d time.Duration) string { return inUnits(int64(d/time.Second), 2) }
+
+// inUnits writes seconds in days, hours, minutes and seconds, from the greatest one that they have on, at most so many
+// of them.
+func inUnits(seconds int64, most int) string {
+	var parts []string
+	for _, u := range []struct {
 		name string
 		long int64
-	}{{"d", 86400}, {"h", 3600}, {"min", 60}, {"s", 1}}
-	for i, u := range units {
-		if s < u.long && u.long > 1 {
-			continue
+	}{{"d", 86400}, {"h", 3600}, {"min", 60}, {"s", 1}} {
+		if n := seconds / u.long; n != 0 && most > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, u.name))
 		}
-		text := fmt.Sprintf("%d %s", s/u.long, u.name)
-		if rest := s % u.long; rest > 0 && i+1 < len(units) && rest/units[i+1].long > 0 {
-			text += fmt.Sprintf(" %d %s", rest/units[i+1].long, units[i+1].name)
+		if seconds %= u.long; len(parts) > 0 {
+			most--
 		}
-		return text
 	}
-	return ""
+	return cmp.Or(strings.Join(parts, " "), "0 s")
 }
 
-// TTL writes a default TTL.
-func TTL(ttl *int32) string {
+// ttlText writes a default TTL.
+func ttlText(ttl *int32) string {
 	switch {
 	case ttl == nil:
 		return "off"
@@ -103,22 +105,7 @@ func TTL(ttl *int32) string {
 	case *ttl < 60:
 		return fmt.Sprintf("%d s", *ttl)
 	}
-	return fmt.Sprintf("%s s (%s)", count(*ttl), exactly(*ttl))
-}
-
-// exactly writes seconds in days, hours, minutes and seconds, leaving out none.
-func exactly(ttl int32) string {
-	var parts []string
-	for _, u := range []struct {
-		name string
-		long int32
-	}{{"d", 86400}, {"h", 3600}, {"min", 60}, {"s", 1}} {
-		if n := ttl / u.long; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, u.name))
-		}
-		ttl %= u.long
-	}
-	return strings.Join(parts, " ")
+	return fmt.Sprintf("%s s (%s)", count(*ttl), inUnits(int64(*ttl), 4))
 }
 
 // date and timeOfDay write an instant for people, in UTC with seconds.
@@ -128,8 +115,8 @@ func timeOfDay(t wire.Time) string { return instant(t).Format(time.TimeOnly) }
 // clock writes an instant for the axis of a chart.
 func clock(t wire.Time) string { return instant(t).Format("Jan 2, 15:04") }
 
-// between writes a span of time, with the date once if it is within a day.
-func between(from, until wire.Time) string {
+// spanText writes a span of time, with the date once if it is within a day.
+func spanText(from, until wire.Time) string {
 	end := clock(until)
 	if a, b := instant(from), instant(until); a.YearDay() == b.YearDay() && a.Year() == b.Year() {
 		end = b.Format("15:04")
@@ -139,9 +126,9 @@ func between(from, until wire.Time) string {
 
 func instant(t wire.Time) time.Time { return time.UnixMilli(int64(t)).UTC() }
 
-// Visible writes a text so that all of it can be seen: a character that does not show, or that
+// visible writes a text so that all of it can be seen: a character that does not show, or that
 // changes the direction of writing, is escaped as in a Go string.
-func Visible(text string) string {
+func visible(text string) string {
 	if strings.IndexFunc(text, hides) < 0 {
 		return text
 	}
