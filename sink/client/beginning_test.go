@@ -23,15 +23,15 @@ func TestStateHasPlaces(t *testing.T) {
 	}
 	for _, c := range []struct {
 		seq  uint64
-		m    About
+		m    wire.About
 		want bool
 	}{
-		{90, About{ID: "1", Seq: 50}, true}, {90, About{ID: "1", Seq: 51}, false}, {101, About{ID: "1", Seq: 50}, false},
-		{90, About{ID: "later", Seq: 60}, true}, {90, About{ID: "later", Seq: 61}, false}, {101, About{ID: "later", Seq: 60}, false},
-		{90, About{Seq: 50}, true}, {90, About{Seq: 51}, false}, // drops
-		{90, About{ID: "1", Etag: 3, At: 4999}, true}, {90, About{ID: "1", Etag: 3, At: 5000}, false},
-		{90, About{ID: "later", Etag: 59, At: 6000}, true}, {90, About{ID: "later", Etag: 60, At: 6000}, false},
-		{90, About{ID: "at once", Etag: 49, At: 5000}, true}, {90, About{ID: "at once", Etag: 50, At: 5000}, false},
+		{90, wire.About{Kind: wire.KindChanged, ID: "1", Seq: 50}, true}, {90, wire.About{Kind: wire.KindChanged, ID: "1", Seq: 51}, false}, {101, wire.About{Kind: wire.KindChanged, ID: "1", Seq: 50}, false},
+		{90, wire.About{Kind: wire.KindChanged, ID: "later", Seq: 60}, true}, {90, wire.About{Kind: wire.KindChanged, ID: "later", Seq: 61}, false}, {101, wire.About{Kind: wire.KindChanged, ID: "later", Seq: 60}, false},
+		{90, wire.About{Kind: wire.KindChanged, Seq: 50}, true}, {90, wire.About{Kind: wire.KindChanged, Seq: 51}, false}, // drops
+		{90, wire.About{Kind: wire.KindExpired, ID: "1", Seq: 3, At: 4999}, true}, {90, wire.About{Kind: wire.KindExpired, ID: "1", Seq: 3, At: 5000}, false},
+		{90, wire.About{Kind: wire.KindExpired, ID: "later", Seq: 59, At: 6000}, true}, {90, wire.About{Kind: wire.KindExpired, ID: "later", Seq: 60, At: 6000}, false},
+		{90, wire.About{Kind: wire.KindExpired, ID: "at once", Seq: 49, At: 5000}, true}, {90, wire.About{Kind: wire.KindExpired, ID: "at once", Seq: 50, At: 5000}, false},
 	} {
 		if got := s.Has(c.seq, c.m); got != c.want {
 			t.Errorf("message %d about %+v: %t", c.seq, c.m, got)
@@ -39,10 +39,10 @@ func TestStateHasPlaces(t *testing.T) {
 	}
 	old := State{End: 100, collection: "c", written: map[string]wire.Etag{}} // of a process that tells no places
 	old.note(&wire.Document{ID: "1", Etag: 7, Ts: 1})
-	if !old.Has(90, About{ID: "1", Seq: 7}) || old.Has(90, About{ID: "1", Seq: 8}) || old.Has(90, About{ID: "2", Seq: 1}) {
+	if !old.Has(90, wire.About{Kind: wire.KindChanged, ID: "1", Seq: 7}) || old.Has(90, wire.About{Kind: wire.KindChanged, ID: "1", Seq: 8}) || old.Has(90, wire.About{Kind: wire.KindChanged, ID: "2", Seq: 1}) {
 		t.Error("without places a state does not keep what it has read")
 	}
-	if (*State)(nil).Has(1, About{}) {
+	if (*State)(nil).Has(1, wire.About{}) {
 		t.Error("no state has a message")
 	}
 }

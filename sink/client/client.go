@@ -51,6 +51,9 @@ func Connect(opts Options) (*Client, error) {
 // Conn is the connection, for what this package does not do. It is closed with the client.
 func (c *Client) Conn() *nats.Conn { return c.l.NC }
 
+// Prefix is the prefix of the lapse that the client is for.
+func (c *Client) Prefix() wire.Prefix { return c.l.Prefix }
+
 // Close closes the connection.
 func (c *Client) Close() { c.l.NC.Close() }
 

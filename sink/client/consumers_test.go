@@ -20,7 +20,7 @@ func TestGroupConsumers(t *testing.T) {
 		infos = append(infos, &jetstream.ConsumerInfo{
 			Config: jetstream.ConsumerConfig{
 				Durable: "forward-orders-" + strconv.Itoa(n), PriorityPolicy: jetstream.PriorityPolicyPinned,
-				FilterSubjects: []string{p.Bucket(expired, "orders", n), p.Bucket(expired, "orders", n+Stripes), p.Bucket(changed, "orders", n)},
+				FilterSubjects: []string{p.Bucket(wire.KindExpired, "orders", n), p.Bucket(wire.KindExpired, "orders", n+Stripes), p.Bucket(wire.KindChanged, "orders", n)},
 			},
 			NumPending: uint64(n), NumAckPending: 1, Delivered: jetstream.SequenceInfo{Last: &at},
 		})

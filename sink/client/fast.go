@@ -81,14 +81,17 @@ func lookAtLog(ctx context.Context, l *connection) (shards int, config jetstream
 	ctx, cancel := context.WithTimeout(ctx, lookFor)
 	defer cancel()
 	shards = 1
-	config, err = streamConfig(ctx, l, l.Prefix.LogStream())
+	info, err := streamInfo(ctx, l, l.Prefix.LogStream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		if config, err = streamConfig(ctx, l, l.Prefix.ConfigStream()); err == nil {
-			shards, _ = strconv.Atoi(config.Metadata[wire.ShardsKey])
-			config, err = streamConfig(ctx, l, l.Prefix.Log(0, shards).Stream())
+		if info, err = streamInfo(ctx, l, l.Prefix.ConfigStream()); err == nil {
+			shards, _ = strconv.Atoi(info.Config.Metadata[wire.ShardsKey])
+			info, err = streamInfo(ctx, l, l.Prefix.Log(0, shards).Stream())
 		}
 	}
-	return shards, config, err
+	if err != nil {
+		return shards, config, err
+	}
+	return shards, info.Config, nil
 }
 
 // newFast finds out whether the log takes fast batches. It returns nil if it does not, or if the user may not look at
@@ -112,16 +115,6 @@ func newFast(ctx context.Context, p *pipe) *fast {
 		f.lanes = append(f.lanes, &lane{number: shard, log: p.l.Prefix.Log(shard, shards)})
 	}
 	return f
-}
-
-func streamConfig(ctx context.Context, l *connection, name string) (jetstream.StreamConfig, error) {
-	within, cancel := l.Within(ctx, streamInfoAPI+name)
-	defer cancel()
-	stream, err := l.JS.Stream(within, name)
-	if err != nil {
-		return jetstream.StreamConfig{}, err
-	}
-	return stream.CachedInfo().Config, nil
 }
 
 // laneOf is the lane of a message; nil if it cannot be in a batch.

@@ -173,6 +173,7 @@ func streamInfo(ctx context.Context, l *connection, name string) (*jetstream.Str
 	return stream.CachedInfo(), nil
 }
 
+// lookUp looks up a stream. Only jetstream.ErrStreamNotFound comes without an explanation.
 func lookUp(ctx context.Context, l *connection, name string) (stream jetstream.Stream, err error) {
 	within, cancel := l.Within(ctx, streamInfoAPI+name)
 	defer cancel()
@@ -191,6 +192,15 @@ func lookUp(ctx context.Context, l *connection, name string) (stream jetstream.S
 		return nil, l.StreamError("look up the stream "+name, name, err)
 	}
 	return stream, nil
+}
+
+// eventsStream looks up the stream of events. If there is none, the error says that nothing listens on a subject.
+func eventsStream(ctx context.Context, l *connection, subject string) (jetstream.Stream, error) {
+	stream, err := lookUp(ctx, l, l.Prefix.EventsStream())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		err = l.NoLapse(subject)
+	}
+	return stream, err
 }
 
 func stream(info *jetstream.StreamInfo) StreamStatus {

@@ -57,14 +57,18 @@ func TestStoredDue(t *testing.T) {
 	}
 }
 
-// TestReadDue: the headers of a due message are its document's names, and its body keeps its bytes.
-func TestReadDue(t *testing.T) {
+// TestParseDue: the headers of a due message are its document's names, and its body keeps its bytes.
+func TestParseDue(t *testing.T) {
 	header := map[string][]string{
 		"ce-source": {"/lapse/1790000000000/collections/mail"}, "ce-subject": {"a%2Eb"}, "ce-id": {"mail/a%2Eb/7"},
 		"ce-time": {"2026-01-31T12:00:05.123Z"}, wire.HeaderTarget: {"mail.send"},
 	}
 	want := wire.Due{ID: "a.b", Collection: "mail", Target: "mail.send", Document: []byte(` {"a": "<"} `), Etag: 7, DueAt: 1769860805123}
-	got, err := wire.ReadDue(header, want.Document)
+	read := func(header map[string][]string, body []byte) (wire.Due, error) {
+		n, err := wire.ParseEvent(wire.DefaultPrefix, "lapse.due.mail.3", header, body)
+		return *n.Due, err
+	}
+	got, err := read(header, want.Document)
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Fatalf("%v (-want +got):\n%s", err, diff)
 	}
@@ -78,7 +82,7 @@ func TestReadDue(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	header[wire.HeaderTruncated] = []string{"4000"}
-	if got, err = wire.ReadDue(header, nil); err != nil || !got.Omitted || got.Document != nil || !bytes.Contains(got.Encode(), []byte(`"documentOmitted":true`)) {
+	if got, err = read(header, nil); err != nil || !got.Omitted || got.Document != nil || !bytes.Contains(got.Encode(), []byte(`"documentOmitted":true`)) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for name := range header {
@@ -87,12 +91,12 @@ func TestReadDue(t *testing.T) {
 		}
 		kept := header[name]
 		header[name] = []string{"?/%"}
-		if _, err := wire.ReadDue(header, nil); err == nil {
+		if _, err := read(header, nil); err == nil {
 			t.Errorf("header %s is not valid, and the message is read", name)
 		}
 		header[name] = kept
 	}
-	if _, err := wire.ReadDue(nil, nil); err == nil {
+	if _, err := read(nil, nil); err == nil {
 		t.Error("a message without headers is read")
 	}
 }

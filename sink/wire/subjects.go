@@ -222,8 +222,8 @@ const Buckets = 16
 
 // Bucket is the subject under which the stream of events stores the messages of a kind, such as expired,
 // about the documents of one bucket.
-func (p Prefix) Bucket(kind, collection string, bucket int) string {
-	return string(p) + "." + kind + "." + collection + "." + strconv.Itoa(bucket)
+func (p Prefix) Bucket(kind Kind, collection string, bucket int) string {
+	return string(p) + "." + string(kind) + "." + collection + "." + strconv.Itoa(bucket)
 }
 
 // EventTransform is how the stream of events changes the subjects of the messages that it stores: it

@@ -62,7 +62,7 @@ func followChanges(a *API, w http.ResponseWriter, r *request) error {
 	under := a.meters.under.WithLabelValues("events")
 	under.Inc()
 	defer under.Dec()
-	reason, err := a.opts.Events.Changes(w, r.Request, a.opts.Client, req, r.hold)
+	reason, err := a.opts.Events.Changes(w, r.Request, req, r.hold)
 	a.meters.ended.WithLabelValues(string(reason)).Inc()
 	var full *access.Problem
 	switch {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/synadia-io/orbit.go/jetstreamext"
 
 	"github.com/seed18712806/lapse/sink/events"
@@ -68,12 +69,12 @@ func (s *stream) catchUp(ctx context.Context) error {
 			s.position = max(s.position, end)
 			return nil
 		}
-		if m, ok := write(s.hub.prefix, *found); ok && s.topic.covers(m.topic) && !s.state.Has(m.seq, m.about) {
-			if err := s.send(m.frames(s.topic)); err != nil {
+		if m, ok := read(s.hub.prefix, found); ok && s.topic.covers(m.About) && !s.state.Has(m.Seq, m.About) {
+			if err := s.send(m.message().frames(s.topic)); err != nil {
 				return err
 			}
 		}
-		s.position = found.seq
+		s.position = found.Sequence
 	}
 }
 
@@ -94,7 +95,7 @@ func (s *stream) next(ctx context.Context) (frames [][]byte, last uint64, err er
 		return nil, 0, err
 	}
 	for _, m := range messages {
-		if !s.state.Has(m.Seq, m.about) {
+		if !s.state.Has(m.Seq, m.About) {
 			frames = append(frames, m.message().frames(s.topic)...)
 		}
 	}
@@ -117,7 +118,7 @@ func (h *Hub) batch(ctx context.Context, t topic, from uint64) (messages []Messa
 			return nil, 0, fmt.Errorf("read the stream: %w", err)
 		}
 		last = msg.Sequence
-		if m, ok := read(h.prefix, source{msg.Sequence, msg.Time, msg.Subject, msg.Header, msg.Data}); ok && t.covers(m.topic()) {
+		if m, ok := read(h.prefix, msg); ok && t.covers(m.About) {
 			messages = append(messages, m)
 		}
 	}
@@ -133,10 +134,10 @@ type query struct {
 }
 
 // find asks the leader of the stream; nil if there is no such message.
-func (h *Hub) find(ctx context.Context, q query) (*source, error) {
+func (h *Hub) find(ctx context.Context, q query) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
-	m, err := events.GetMessage(ctx, h.nc, h.prefix.EventsStream(), q)
+	m, err := events.GetMessage(ctx, h.client.Conn(), h.prefix.EventsStream(), q)
 	if err != nil {
 		return nil, fmt.Errorf("read the stream: %w", err)
 	}
@@ -149,5 +150,5 @@ func (h *Hub) find(ctx context.Context, q query) (*source, error) {
 			return nil, fmt.Errorf("read the stream: %w", err)
 		}
 	}
-	return &source{m.Seq, m.Time, m.Subject, header, m.Data}, nil
+	return &jetstream.RawStreamMsg{Sequence: m.Seq, Time: m.Time, Subject: m.Subject, Header: header, Data: m.Data}, nil
 }

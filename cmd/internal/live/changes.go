@@ -19,14 +19,14 @@ const pageHeld = 4 << 20
 // Changes sends the changes of a collection until the connection ends, and says why it did. It returns an error only if
 // nothing was sent. Unless the stream has all behind req.After, it begins with the documents as they are. While it
 // reads them, the client holds a page of them.
-func (h *Hub) Changes(w http.ResponseWriter, r *http.Request, c *client.Client, req Request, hold *access.Hold) (Reason, error) {
+func (h *Hub) Changes(w http.ResponseWriter, r *http.Request, req Request, hold *access.Hold) (Reason, error) {
 	req.Kind = Changed
 	s := &stream{hub: h, topic: req.topic(), hold: hold, w: w, rc: http.NewResponseController(w)}
-	return s.serve(r, func(ctx context.Context) error { return s.beginChanges(ctx, c, req) })
+	return s.serve(r, func(ctx context.Context) error { return s.beginChanges(ctx, req) })
 }
 
 // beginChanges sends the header and, unless the client goes on behind its position, the documents.
-func (s *stream) beginChanges(ctx context.Context, c *client.Client, req Request) error {
+func (s *stream) beginChanges(ctx context.Context, req Request) error {
 	goesOn, err := s.hub.reachesBack(ctx, req.After)
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func (s *stream) beginChanges(ctx context.Context, c *client.Client, req Request
 		return err
 	}
 	base := s.hold.Size()
-	state, err := c.Documents(ctx, req.Collection, req.ID, func(page []wire.Document, held int64) error {
+	state, err := s.hub.client.Documents(ctx, req.Collection, req.ID, func(page []wire.Document, held int64) error {
 		if err := s.hold.Bytes(base + held); err != nil {
 			return err
 		}
@@ -66,8 +66,7 @@ func (h *Hub) reachesBack(ctx context.Context, after *uint64) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("look up the stream %s: %w", h.prefix.EventsStream(), err)
 	}
-	state := stream.CachedInfo().State
-	return *after+1 >= state.FirstSeq && *after <= state.LastSeq, nil
+	return client.ReachesBack(after, stream.CachedInfo().State), nil
 }
 
 // sendPage sends documents.

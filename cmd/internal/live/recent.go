@@ -86,6 +86,6 @@ func (h *Hub) Find(ctx context.Context, seq uint64, hold *access.Hold) (m Messag
 	if err != nil || found == nil {
 		return m, false, err
 	}
-	m, ok = read(h.prefix, *found)
+	m, ok = read(h.prefix, found)
 	return m, ok, nil
 }

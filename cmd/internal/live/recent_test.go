@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/seed18712806/lapse/cmd/internal/access"
 	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -28,7 +28,12 @@ func TestRecent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := New(js.Conn(), wire.DefaultPrefix, slog.New(slog.DiscardHandler))
+	c, err := client.Connect(client.Options{Server: js.Conn().ConnectedUrl()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	h, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +102,12 @@ func TestRecentOfLargeMessages(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	h, err := New(js.Conn(), wire.DefaultPrefix, slog.New(slog.DiscardHandler))
+	c, err := client.Connect(client.Options{Server: js.Conn().ConnectedUrl()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	h, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -139,7 +139,7 @@ func (s *stream) begin(ctx context.Context, req Request) error {
 			return err
 		}
 		if found != nil {
-			s.position = min(s.position, found.seq-1)
+			s.position = min(s.position, found.Sequence-1)
 		}
 	}
 	return s.open(greeting)

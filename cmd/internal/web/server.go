@@ -93,7 +93,7 @@ type Server struct {
 // Start serves on a listener until [Server.Stop]. If the server ends before that, it sends the
 // error to failed.
 func Start(l net.Listener, c Config, failed chan<- error) (*Server, error) {
-	events, err := live.New(c.NATS, c.Prefix, c.Logger)
+	events, err := live.New(c.Client)
 	if err != nil {
 		return nil, err
 	}

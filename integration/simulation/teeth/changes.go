@@ -4,8 +4,8 @@ package main
 var changeTeeth = []tooth{
 	{"change-not-in-the-tail", "G3 S6", "sink/events/place.go",
 		"A takeover does not find the changes that a former owner has published, and publishes them again.",
-		`	case "changed":`,
-		`	case "unchanged":`},
+		`wire.KindChanged: keyChanged, `,
+		``},
 	{"change-told-by-time", "G3 S6", "processor/internal/fold/changed.go",
 		"Whether a change is published is judged by log time, which messages before and after a checkpoint may share.",
 		`c, wire.Time(d.Watermark), trace), Seq: m.Seq})`,

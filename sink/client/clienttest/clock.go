@@ -248,19 +248,9 @@ func (l *Lapse) Expire(collection, id string) {
 				return fmt.Errorf("look for the event of version %s of %s/%s: %w", doc.Etag, collection, id, err)
 			}
 			next = msg.Sequence + 1
-			if doc.Target != "" {
-				due, err := wire.ReadDue(msg.Header, msg.Data)
-				if err != nil || due.Collection == collection && due.ID == id && due.Etag == doc.Etag {
-					return err
-				}
-				continue
-			}
-			var event wire.Event
-			if err := json.Unmarshal(msg.Data, &event); err != nil {
+			event, err := wire.ParseAbout(wire.DefaultPrefix, msg.Subject, msg.Header)
+			if err != nil || event.Collection == collection && event.ID == id && event.Seq == uint64(doc.Etag) {
 				return err
-			}
-			if event.ID == id && event.Etag == doc.Etag {
-				return nil
 			}
 		}
 	})
