@@ -324,10 +324,8 @@ func (f *fast) endBatch(lane *lane) bool {
 	case f.p.l.NC.Stats().Reconnects != b.reconnects:
 		f.forget(lane, b)
 		return false
-	case !b.ending:
-		b.ending = true
-		_ = f.p.l.NC.PublishMsg(&nats.Msg{Subject: b.subject, Reply: f.reply(lane, b, b.sent+1, puback.End)})
 	}
+	f.complete(lane, b)
 	return true
 }
 

@@ -32,7 +32,7 @@ type answer struct {
 	Outcome   []byte // as lapse sent it; nil if the message asked for none
 }
 
-// Options are how a pipe works.
+// pipeOptions are how a pipe works.
 type pipeOptions struct {
 	Fast    bool // use fast batches where the log takes them
 	AckOnly bool // messages end with their acknowledgement, and ask for no outcome

@@ -3,11 +3,8 @@ package wire
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"regexp"
 	"slices"
 	"strconv"
-	"time"
 )
 
 // Headers that lapse reads or writes.
@@ -88,51 +85,6 @@ const (
 	StatusInternal           = 500
 	StatusUnavailable        = 503
 )
-
-// Time is an instant in Unix milliseconds, written as RFC 3339 in UTC with
-// milliseconds. Any RFC 3339 can be read; the fraction of a millisecond is dropped. Where
-// JSON leaves a Time out, the zero Time, 1970, means that there is none.
-type Time int64
-
-func (t Time) String() string { return string(t.append(nil)) }
-
-// append appends the time. Package time is quick with its own layout alone, which lacks the milliseconds.
-func (t Time) append(b []byte) []byte {
-	at := time.UnixMilli(int64(t)).UTC()
-	b = at.AppendFormat(b, time.RFC3339)
-	ms := at.Nanosecond() / 1e6
-	return append(b[:len(b)-1], '.', byte('0'+ms/100), byte('0'+ms/10%10), byte('0'+ms%10), 'Z')
-}
-
-// MarshalText implements [encoding.TextMarshaler].
-func (t Time) MarshalText() ([]byte, error) { return t.append(nil), nil }
-
-// UnmarshalText implements [encoding.TextUnmarshaler].
-func (t *Time) UnmarshalText(b []byte) error {
-	at, err := time.Parse(time.RFC3339Nano, string(b))
-	if err != nil {
-		return err
-	}
-	*t = Time(at.UnixMilli())
-	return nil
-}
-
-// rfc3339 is the form of an instant. Package time is less strict: it takes 8:00 for 08:00, and a comma
-// for the point.
-var rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$`)
-
-// ParseInstant reads an instant as in RFC 3339. It rounds a fraction of a millisecond up, because
-// nothing may expire before its deadline.
-func ParseInstant(s string) (Time, error) {
-	at, err := time.Parse(time.RFC3339Nano, s)
-	if err == nil && !rfc3339.MatchString(s) {
-		err = errors.New("not as in RFC 3339")
-	}
-	if err != nil {
-		return 0, err
-	}
-	return Time(at.Add(time.Millisecond - 1).UnixMilli()), nil
-}
 
 // Etag is the log sequence of a version's write, or of a configuration, in decimal.
 type Etag uint64
