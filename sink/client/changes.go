@@ -38,7 +38,9 @@ func (s *State) Held() int64 { return s.held }
 // time, and returns the state that they are. held is about how many bytes that takes so far.
 //
 // After is asked for before the documents are read, because lapse publishes a change before it commits that.
-func (c *Client) Documents(ctx context.Context, collection, id string, f func(page []wire.Document, held int64) error) (s State, err error) {
+func (c *Client) Documents(
+	ctx context.Context, collection, id string, f func(page []wire.Document, held int64) error,
+) (s State, err error) {
 	config, err := c.Config(ctx, collection)
 	if err == nil && !config.Changes {
 		err = fmt.Errorf("%s: %w: set its property changes (lapse config %s --changes)", collection, ErrNoChanges, collection)
@@ -199,7 +201,8 @@ func newChange[T any](n Notification) (c Change[T], err error) {
 		body = d.Document
 	default:
 		d := n.Changed
-		c = Change[T]{Kind: ChangeKind(d.Kind()), ID: d.ID, Omitted: d.Omitted, Unchanged: d.Unchanged, Etag: d.Etag, Seq: d.Seq, Ts: instant(&d.Ts)}
+		c = Change[T]{Kind: ChangeKind(d.Kind()), ID: d.ID, Omitted: d.Omitted, Unchanged: d.Unchanged, Etag: d.Etag,
+			Seq: d.Seq, Ts: instant(&d.Ts)}
 		body, expiresAt = d.Document, d.ExpiresAt
 	}
 	if expiresAt != nil {

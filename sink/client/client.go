@@ -70,8 +70,8 @@ func (c *Client) Snapshot(ctx context.Context, progress func(SnapshotProgress)) 
 	return takeSnapshots(ctx, c.l, false, progress)
 }
 
-// Forget orders lapse to let go at once of what may go of all that has expired, or was deleted or overwritten, and waits
-// until it has or ctx is done. It calls progress when something has changed. The order is repeated to new owners.
+// Forget orders lapse to let go at once of what may go of all that has expired, or was deleted or overwritten, and
+// waits until it has or ctx is done. It calls progress when something has changed. The order is repeated to new owners.
 func (c *Client) Forget(ctx context.Context, progress func(SnapshotProgress)) (SnapshotProgress, error) {
 	return takeSnapshots(ctx, c.l, true, progress)
 }

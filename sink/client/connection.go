@@ -55,7 +55,10 @@ func connect(opts Options) (*connection, error) {
 				notice("the connection is lost (" + err.Error() + "): connecting again")
 			}
 		}),
-		nats.ReconnectHandler(func(nc *nats.Conn) { notice("connected again to " + credentials.RedactURLs(nc.ConnectedUrl())) }),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			notice("connected again to " +
+				"" + credentials.RedactURLs(nc.ConnectedUrl()))
+		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			switch {
 			case denials.handle(err):
@@ -98,7 +101,8 @@ func checkURLs(urls string) error {
 			one = "nats://" + one // nats.go adds it too
 		}
 		if u, err := url.Parse(one); err != nil || u.Hostname() == "" {
-			return &classified{[]error{ErrServerURL}, fmt.Sprintf("%s is not the URL of a NATS server: use one such as nats://127.0.0.1:4222, or several separated by commas", credentials.RedactURLs(urls))}
+			return &classified{[]error{ErrServerURL}, fmt.Sprintf("%s is not the URL of a NATS server: use one such as "+
+				"nats://127.0.0.1:4222, or several separated by commas", credentials.RedactURLs(urls))}
 		}
 	}
 	return nil
@@ -190,9 +194,11 @@ func interruptedBy(cause error, s storedAt) error { return &interrupted{cause, s
 func (l *connection) NoOutcome(s storedAt) error {
 	switch {
 	case s.Seq != 0:
-		return unknown("no outcome within %s: the message is durable (sequence %d in the log): lapse will apply or reject it as soon as it can", l.Timeout, s.Seq)
+		return unknown("no outcome within %s: the message is durable (sequence %d in the log): lapse will apply or reject "+
+			"it as soon as it can", l.Timeout, s.Seq)
 	case s.Durable:
-		return unknown("no outcome within %s: the message is durable: lapse will apply or reject it as soon as it can", l.Timeout)
+		return unknown("no outcome within %s: the message is durable: lapse will apply or reject it as soon as it can",
+			l.Timeout)
 	}
 	return unknown("no acknowledgement within %s: %s", l.Timeout, s)
 }
@@ -216,11 +222,13 @@ var errNoLapse = errors.New("no lapse")
 // NoLapse is the error when nothing listens on a subject.
 func (l *connection) NoLapse(subject string) error {
 	const text = `no lapse answers at %s: nothing listens on %s there. Is "lapse serve" running, with the prefix %q?`
-	return &classified{[]error{ErrUnavailable, errNoLapse}, fmt.Sprintf(text, credentials.RedactURLs(l.Server), subject, l.Prefix)}
+	return &classified{[]error{ErrUnavailable, errNoLapse}, fmt.Sprintf(text, credentials.RedactURLs(l.Server), subject,
+		l.Prefix)}
 }
 
 func (l *connection) noJetStream() error {
-	return unavailable("the NATS server at %s has no JetStream, which lapse needs: enable it there, or connect to another server",
+	return unavailable("the NATS server at %s has no JetStream, which lapse needs: enable it there, or connect to "+
+		"another server",
 		credentials.RedactURLs(l.Server))
 }
 
@@ -253,7 +261,8 @@ func (l *connection) StreamError(doing, subject string, err error) error {
 func (l *connection) PublishError(subject string, err error) error {
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload):
-		return fmt.Errorf("the message is larger than the server's maximum payload of %d bytes: a document may have 8 KiB less than that", l.NC.MaxPayload())
+		return fmt.Errorf("the message is larger than the server's maximum payload of %d bytes: a document may have 8 KiB "+
+			"less than that", l.NC.MaxPayload())
 	case l.IsLost():
 		return l.Lost()
 	default:
@@ -378,5 +387,6 @@ func deniedError(d *credentials.Denied) error {
 }
 
 func refused(where string, err error) error {
-	return &classified{[]error{ErrDenied}, fmt.Sprintf("the NATS server at %s refuses these credentials (%s): use another user, or another file", where, err)}
+	return &classified{[]error{ErrDenied}, fmt.Sprintf("the NATS server at %s refuses these credentials (%s): use "+
+		"another user, or another file", where, err)}
 }

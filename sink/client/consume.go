@@ -121,16 +121,21 @@ type Expired[T any] struct {
 // and [ErrUnavailable] at the beginning, or if the client is closed. Options.Notice gets the
 // errors of handlers. If somebody deletes the consumer while no process uses it, the next call
 // begins a new one, and what the stream stored in between is handled only with [Since].
-func (o *Collection[T]) OnExpired(ctx context.Context, durable string, handle func(context.Context, Expired[T]) error, options ...ConsumeOption) error {
-	return o.consume(ctx, durable, o.c.subjects(wire.KindExpired, o.name, ""), nil, options, func(ctx context.Context, n Notification, trace string, attempt int) error {
+func (o *Collection[T]) OnExpired(
+	ctx context.Context, durable string, handle func(context.Context, Expired[T]) error, options ...ConsumeOption,
+) error {
+	return o.consume(ctx, durable, o.c.subjects(wire.KindExpired, o.name, ""), nil, options, func(ctx context.Context,
+		n Notification, trace string, attempt int) error {
 		event := n.Expired
 		value, err := valueOf[T](event.Document, event.Omitted)
 		if err != nil {
 			return err
 		}
 		return handle(ctx, Expired[T]{
-			Collection: event.Collection, ID: event.ID, Value: value, Omitted: event.Omitted, Etag: event.Etag, Ts: instant(&event.Ts),
-			TTL: time.Duration(event.TTL) * time.Second, ExpiredAt: instant(&event.ExpiredAt), Traceparent: trace, Attempt: attempt,
+			Collection: event.Collection, ID: event.ID, Value: value, Omitted: event.Omitted, Etag: event.Etag,
+			Ts:  instant(&event.Ts),
+			TTL: time.Duration(event.TTL) * time.Second, ExpiredAt: instant(&event.ExpiredAt), Traceparent: trace,
+			Attempt: attempt,
 		})
 	})
 }
@@ -163,16 +168,21 @@ type Expiring[T any] struct {
 // OnExpiring calls handle with each warning of the collection: see Config.WarnBefore. It works like
 // [Collection.OnExpired], and needs a name of its own. A warning that comes late, because its consumer
 // was away, may come after the document has expired: see ExpiresAt.
-func (o *Collection[T]) OnExpiring(ctx context.Context, durable string, handle func(context.Context, Expiring[T]) error, options ...ConsumeOption) error {
-	return o.consume(ctx, durable, o.c.subjects(wire.KindExpiring, o.name, ""), nil, options, func(ctx context.Context, n Notification, trace string, attempt int) error {
+func (o *Collection[T]) OnExpiring(
+	ctx context.Context, durable string, handle func(context.Context, Expiring[T]) error, options ...ConsumeOption,
+) error {
+	return o.consume(ctx, durable, o.c.subjects(wire.KindExpiring, o.name, ""), nil, options, func(ctx context.Context,
+		n Notification, trace string, attempt int) error {
 		warning := n.Expiring
 		value, err := valueOf[T](warning.Document, warning.Omitted)
 		if err != nil {
 			return err
 		}
 		return handle(ctx, Expiring[T]{
-			Collection: warning.Collection, ID: warning.ID, Value: value, Omitted: warning.Omitted, Etag: warning.Etag, Ts: instant(&warning.Ts),
-			TTL: time.Duration(warning.TTL) * time.Second, ExpiresAt: instant(&warning.ExpiresAt), Before: time.Duration(warning.Before) * time.Second,
+			Collection: warning.Collection, ID: warning.ID, Value: value, Omitted: warning.Omitted, Etag: warning.Etag,
+			Ts:  instant(&warning.Ts),
+			TTL: time.Duration(warning.TTL) * time.Second, ExpiresAt: instant(&warning.ExpiresAt),
+			Before:      time.Duration(warning.Before) * time.Second,
 			Traceparent: trace, Attempt: attempt,
 		})
 	})
@@ -180,8 +190,11 @@ func (o *Collection[T]) OnExpiring(ctx context.Context, durable string, handle f
 
 // OnRejected calls handle with each rejection of a write to the collection, of a configuration
 // or of a drop. It works like [Collection.OnExpired], and needs a name of its own.
-func (o *Collection[T]) OnRejected(ctx context.Context, durable string, handle func(context.Context, Rejection) error, options ...ConsumeOption) error {
-	return o.consume(ctx, durable, o.c.subjects(wire.KindRejected, o.name, ""), nil, options, func(ctx context.Context, n Notification, _ string, _ int) error {
+func (o *Collection[T]) OnRejected(
+	ctx context.Context, durable string, handle func(context.Context, Rejection) error, options ...ConsumeOption,
+) error {
+	return o.consume(ctx, durable, o.c.subjects(wire.KindRejected, o.name, ""), nil, options, func(ctx context.Context,
+		n Notification, _ string, _ int) error {
 		return handle(ctx, *n.Rejected)
 	})
 }

@@ -99,7 +99,8 @@ func lookAtLog(ctx context.Context, l *connection) (shards int, config jetstream
 // messages.
 func newFast(ctx context.Context, p *pipe) *fast {
 	shards, config, err := lookAtLog(ctx, p.l)
-	for end := time.Now().Add(p.l.Timeout * 3 / 4); errors.Is(err, jetstream.ErrStreamNotFound) && time.Now().Before(end); {
+	for end := time.Now().Add(p.l.Timeout * 3 / 4); errors.Is(err, jetstream.ErrStreamNotFound) &&
+		time.Now().Before(end); {
 		select {
 		case <-time.After(absentAgain):
 		case <-ctx.Done():
@@ -200,7 +201,8 @@ func (f *fast) join(ctx context.Context, lane *lane, s sent) (b *batch, probe bo
 		f.mu.Lock()
 		b := lane.batch
 		if b == nil && len(lane.left) == 0 && !f.off {
-			b = &batch{id: rand.Text(), reconnects: reconnects, subject: lane.log.Mapped(s.msg.Subject), started: make(chan struct{}), ended: make(chan struct{})}
+			b = &batch{id: rand.Text(), reconnects: reconnects, subject: lane.log.Mapped(s.msg.Subject),
+				started: make(chan struct{}), ended: make(chan struct{})}
 			lane.batch = b
 		}
 		switch {

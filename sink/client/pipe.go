@@ -263,7 +263,8 @@ var noRoom = []jetstream.ErrorCode{10002, 10023, 10047, 10077}
 func refusedBy(err error) error {
 	var api *jetstream.APIError
 	if errors.As(err, &api) && slices.Contains(noRoom, api.ErrorCode) {
-		return unavailable("the log has no room for the message: make room on the disk of the NATS server, or raise its limits: %v", err)
+		return unavailable("the log has no room for the message: make room on the disk of the NATS server, or raise its "+
+			"limits: %v", err)
 	}
 	return fmt.Errorf("the log refuses the message: %w", err)
 }
@@ -369,5 +370,6 @@ func (p *pipe) stalled() error {
 	if p.l.IsLost() {
 		return stalled{p.l.Lost()}
 	}
-	return stalled{unavailable("nothing was acknowledged or applied for %s: if lapse is only slow, use a longer timeout", p.l.Timeout)}
+	return stalled{unavailable("nothing was acknowledged or applied for %s: if lapse is only slow, use a longer timeout",
+		p.l.Timeout)}
 }

@@ -57,8 +57,8 @@ func (c *Client) List(ctx context.Context, collection string, req wire.ListReque
 	return read[wire.ListReply](ctx, c, "list", collection, req)
 }
 
-// Query reads a page of the documents for which all conditions hold, or counts those of a page. To read all pages, repeat
-// it with the continuation of the reply until there is none: a page may be empty and not be the last.
+// Query reads a page of the documents for which all conditions hold, or counts those of a page. To read all pages,
+// repeat it with the continuation of the reply until there is none: a page may be empty and not be the last.
 func (c *Client) Query(ctx context.Context, collection string, req wire.QueryRequest) (wire.QueryReply, error) {
 	return read[wire.QueryReply](ctx, c, "query", collection, req)
 }
@@ -69,7 +69,9 @@ func (c *Client) Count(ctx context.Context, collection string) (wire.CountReply,
 }
 
 // Forecast counts the documents that will expire.
-func (c *Client) Forecast(ctx context.Context, collection string, req wire.ForecastRequest) (wire.ForecastReply, error) {
+func (c *Client) Forecast(
+	ctx context.Context, collection string, req wire.ForecastRequest,
+) (wire.ForecastReply, error) {
 	return read[wire.ForecastReply](ctx, c, "forecast", collection, req)
 }
 

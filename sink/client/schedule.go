@@ -54,7 +54,9 @@ type Scheduled struct {
 // and the message waits until TTL is on. The permissions of NATS say who may write to a collection, and
 // say nothing of targets. So by custom the messages to a target are in the collection that its first
 // token names: those to mail.send in mail.
-func (o *Collection[T]) Schedule(ctx context.Context, target string, at time.Time, document T, options ...Option) (Scheduled, error) {
+func (o *Collection[T]) Schedule(
+	ctx context.Context, target string, at time.Time, document T, options ...Option,
+) (Scheduled, error) {
 	m := Scheduled{Collection: o.name}
 	s, err := settle(append(options[:len(options):len(options)], Target(target), ExpiresAt(at)))
 	if err == nil && s.id == "" && s.messageID != "" {
@@ -87,13 +89,16 @@ type Due[T any] struct {
 //
 // It passes over messages to the same target that come from other collections, because whoever may
 // write to some collection may name any target there.
-func (o *Collection[T]) OnDue(ctx context.Context, target, durable string, handle func(context.Context, Due[T]) error, options ...ConsumeOption) error {
+func (o *Collection[T]) OnDue(
+	ctx context.Context, target, durable string, handle func(context.Context, Due[T]) error, options ...ConsumeOption,
+) error {
 	if err := wire.CheckTargetFilter(target); err != nil {
 		return o.wrap("", invalid("%s", err))
 	}
 	// Several targets and collections have the same filter, and a consumer acknowledges what it passes over.
 	purpose := map[string]string{"lapse-target": target, "lapse-collection": o.name}
-	return o.consume(ctx, durable, []string{o.c.l.Prefix.StoredDue(target)}, purpose, options, func(ctx context.Context, n Notification, trace string, attempt int) error {
+	return o.consume(ctx, durable, []string{o.c.l.Prefix.StoredDue(target)}, purpose, options, func(ctx context.Context,
+		n Notification, trace string, attempt int) error {
 		m := n.Due
 		if m.Collection != o.name || !wire.MatchTarget(target, m.Target) {
 			return nil
@@ -103,7 +108,8 @@ func (o *Collection[T]) OnDue(ctx context.Context, target, durable string, handl
 			return err
 		}
 		return handle(ctx, Due[T]{
-			Collection: m.Collection, ID: m.ID, Target: m.Target, Value: value, Omitted: m.Omitted, Etag: m.Etag, DueAt: instant(&m.DueAt),
+			Collection: m.Collection, ID: m.ID, Target: m.Target, Value: value, Omitted: m.Omitted, Etag: m.Etag,
+			DueAt:       instant(&m.DueAt),
 			Traceparent: trace, Attempt: attempt,
 		})
 	})

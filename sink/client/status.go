@@ -96,7 +96,8 @@ type MemberStatus struct {
 func readStatus(ctx context.Context, l *connection) (Status, error) {
 	s := Status{
 		Prefix: l.Prefix,
-		Server: ServerStatus{URL: credentials.RedactURLs(l.NC.ConnectedUrl()), Name: l.NC.ConnectedServerName(), Version: l.NC.ConnectedServerVersion()},
+		Server: ServerStatus{URL: credentials.RedactURLs(l.NC.ConnectedUrl()), Name: l.NC.ConnectedServerName(),
+			Version: l.NC.ConnectedServerVersion()},
 		Shards: []ShardStatus{}, Members: []MemberStatus{},
 	}
 	names, err := streams(ctx, l)
@@ -138,7 +139,8 @@ func readShards(ctx context.Context, l *connection) (int, error) {
 	}
 	info, err := streamInfo(ctx, l, p.ConfigStream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return 0, unavailable(`there is no lapse with the prefix %q at %s: no stream %s. "lapse serve" creates it`, p, credentials.RedactURLs(l.Server), p.LogStream())
+		return 0, unavailable(`there is no lapse with the prefix %q at %s: no stream %s. "lapse serve" creates it`, p,
+			credentials.RedactURLs(l.Server), p.LogStream())
 	}
 	if err != nil {
 		return 0, err
@@ -234,7 +236,8 @@ func (s *Status) members(ctx context.Context, l *connection, now time.Time) erro
 		}
 		return cmp.Or(denial(within), l.StreamError("read the bucket "+bucket, bucket, err))
 	}
-	messages, err := jetstreamext.GetLastMsgsFor(within, l.JS, stream, []string{prefix + wire.MemberKey("*"), prefix + "lease.*", prefix + wire.FollowerKey("*")})
+	messages, err := jetstreamext.GetLastMsgsFor(within, l.JS, stream, []string{prefix + wire.MemberKey("*"), prefix +
+		"lease.*", prefix + wire.FollowerKey("*")})
 	if err != nil {
 		return failed(err)
 	}
@@ -324,7 +327,8 @@ func (s *Status) assign(leases map[int]wire.Lease) {
 				if i := slices.IndexFunc(m.Shards, func(p wire.ShardProgress) bool { return p.Shard == shard }); i >= 0 {
 					p = m.Shards[i]
 				}
-				status.Applied, status.LagMessages, status.Overdue, status.Retention = p.Applied, p.LagMessages, p.Overdue, p.Retention
+				status.Applied, status.LagMessages = p.Applied, p.LagMessages
+				status.Overdue, status.Retention = p.Overdue, p.Retention
 			}
 			status.Alive = m.SeenAgo <= goneAfter.Seconds()
 		}
@@ -371,10 +375,12 @@ func (l *connection) elsewhere(ctx context.Context) error {
 	case err != nil:
 		return nil
 	case region.Follows != "":
-		return unavailable("the first region (JetStream domain %q) does not answer: the region at %s follows it, and takes no writes itself. Try again once the link to it is up; if it is lost, somebody has to run lapse promote here",
+		return unavailable("the first region (JetStream domain %q) does not answer: the region at %s follows it, and takes "+
+			"no writes itself. Try again once the link to it is up; if it is lost, somebody has to run lapse promote here",
 			region.Follows, where)
 	case region.Superseded != nil:
-		return unavailable("the first region (JetStream domain %q) does not answer: the region at %s is not the first any more, since that was promoted %s. Try again once the link to it is up",
+		return unavailable("the first region (JetStream domain %q) does not answer: the region at %s is not the first any "+
+			"more, since that was promoted %s. Try again once the link to it is up",
 			region.Superseded.Domain, where, region.Superseded)
 	}
 	return nil

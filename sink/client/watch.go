@@ -27,8 +27,8 @@ type WatchOptions struct {
 	// Due, if not empty, follows due messages in place of expiry events: those to the targets that it
 	// selects, as the target of [Collection.OnDue] does.
 	Due string
-	// Changes: changes too, and the due messages of the collection. Unless it begins with Since or After, it begins with the documents that there
-	// are (Notification.Document, and then Current). It needs a collection.
+	// Changes: changes too, and the due messages of the collection. Unless it begins with Since or After, it begins with
+	// the documents that there are (Notification.Document, and then Current). It needs a collection.
 	Changes bool
 	After   *uint64    // begin behind this sequence of the stream
 	Since   *time.Time // begin with what the stream stored from then on; only what is new if nil
@@ -104,13 +104,14 @@ func (c *Client) Watch(ctx context.Context, opts WatchOptions, f func(Notificati
 	})
 }
 
-// Tail calls begun with the last sequence of the stream of events, and then f with each message for clients behind it, in
-// the order of the stream and without a gap, until ctx is done (then it returns nil) or f returns an error.
+// Tail calls begun with the last sequence of the stream of events, and then f with each message for clients behind it,
+// in the order of the stream and without a gap, until ctx is done (then it returns nil) or f returns an error.
 func (c *Client) Tail(ctx context.Context, begun func(last uint64), f func(*jetstream.RawStreamMsg) error) error {
 	ctx, stop := c.l.Permitted(ctx, consumerAPI)
 	defer stop()
 	var all []string
-	for _, kind := range []wire.Kind{wire.KindExpired, wire.KindDue, wire.KindExpiring, wire.KindRejected, wire.KindChanged} {
+	for _, kind := range []wire.Kind{wire.KindExpired, wire.KindDue, wire.KindExpiring, wire.KindRejected,
+		wire.KindChanged} {
 		all = append(all, c.subjects(kind, "", "")...)
 	}
 	stream, err := eventsStream(ctx, c.l, all[0])
@@ -207,7 +208,9 @@ func (c *Client) ended(ctx context.Context, err error) error {
 }
 
 // follow calls f with each message, until ctx is done or f or the reading fails.
-func (c *Client) follow(ctx context.Context, messages jetstream.MessagesContext, f func(*jetstream.RawStreamMsg) error) error {
+func (c *Client) follow(
+	ctx context.Context, messages jetstream.MessagesContext, f func(*jetstream.RawStreamMsg) error,
+) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	received := make(chan jetstream.Msg)
@@ -299,7 +302,8 @@ func (c *Client) subjects(kind wire.Kind, collection, id string) []string {
 		return []string{all + ">"}
 	case id != "":
 		return []string{all + collection + "." + wire.EscapeID(id)}
-	case kind == wire.KindRejected, kind == wire.KindChanged: // the subject of a rejected configuration, and of a drop, ends with the collection
+	case kind == wire.KindRejected,
+		kind == wire.KindChanged: // the subject of a rejected configuration, and of a drop, ends with the collection
 		return []string{all + collection, all + collection + ".>"}
 	}
 	return []string{all + collection + ".>"}
@@ -321,7 +325,8 @@ func (c *Client) filters(subjects []string) []string {
 
 // selects reports whether a notification is one to follow. Its subject may say less than the options.
 func (opts WatchOptions) selects(n Notification) bool {
-	if d := n.Due; d != nil && (!wire.MatchTarget(cmp.Or(opts.Due, anyTarget), d.Target) || opts.Collection != "" && d.Collection != opts.Collection) {
+	if d := n.Due; d != nil && (!wire.MatchTarget(cmp.Or(opts.Due, anyTarget), d.Target) || opts.Collection != "" &&
+		d.Collection != opts.Collection) {
 		return false
 	}
 	return opts.ID == "" || n.id() == opts.ID || n.isDrop()
@@ -343,7 +348,8 @@ func (n Notification) id() string {
 func (n Notification) isDrop() bool { return n.Changed != nil && n.Changed.Type == wire.TypeDropped }
 
 // nouns are what the texts of errors call messages.
-var nouns = map[wire.Kind]string{wire.KindDue: "message", wire.KindExpiring: "warning", wire.KindRejected: "rejection", wire.KindChanged: "change"}
+var nouns = map[wire.Kind]string{wire.KindDue: "message", wire.KindExpiring: "warning", wire.KindRejected: "rejection",
+	wire.KindChanged: "change"}
 
 // rawMessage is a delivered message as its stream has it.
 func rawMessage(msg jetstream.Msg) (*jetstream.RawStreamMsg, *jetstream.MsgMetadata, error) {

@@ -71,7 +71,8 @@ type job struct{ msg jetstream.Msg } // its newest delivery, which is the one to
 func runWork(ctx context.Context, l *connection, opts workOptions) error {
 	handlers, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	w := &worker{l: l, opts: opts, handlers: handlers, slots: make(chan struct{}, opts.Concurrency), jobs: make(map[uint64]*job)}
+	w := &worker{l: l, opts: opts, handlers: handlers, slots: make(chan struct{}, opts.Concurrency),
+		jobs: make(map[uint64]*job)}
 	consumer, err := w.open(ctx)
 	for err == nil {
 		err = w.follow(ctx, consumer)
@@ -116,7 +117,8 @@ func (w *worker) mayPass(err error) bool {
 }
 
 func (w *worker) lost() error {
-	return fmt.Errorf("%w: somebody has deleted the consumer %s or the stream %s, and with it the position in the events: to begin a new one, start again", ErrConsumerLost, w.opts.Durable, w.stream())
+	return fmt.Errorf("%w: somebody has deleted the consumer %s or the stream %s, and with it the position in the "+
+		"events: to begin a new one, start again", ErrConsumerLost, w.opts.Durable, w.stream())
 }
 
 func (w *worker) stream() string { return w.l.Prefix.EventsStream() }
@@ -159,11 +161,13 @@ func (w *worker) open(ctx context.Context) (jetstream.Consumer, error) {
 		DeliverPolicy:  jetstream.DeliverNewPolicy,
 	}
 	if w.opts.Pinned {
-		config.PriorityPolicy, config.PriorityGroups, config.PinnedTTL = jetstream.PriorityPolicyPinned, []string{stripeGroup}, pinnedFor
+		config.PriorityPolicy, config.PinnedTTL = jetstream.PriorityPolicyPinned, pinnedFor
+		config.PriorityGroups = []string{stripeGroup}
 	}
 	switch since, start := w.opts.Since, w.opts.Start; {
 	case start != nil:
-		config.DeliverPolicy, config.OptStartSeq, config.OptStartTime = start.DeliverPolicy, start.OptStartSeq, start.OptStartTime
+		config.DeliverPolicy = start.DeliverPolicy
+		config.OptStartSeq, config.OptStartTime = start.OptStartSeq, start.OptStartTime
 	case since == nil:
 	case since.Before(time.Unix(0, 0)): // the server cannot take times before 1678
 		config.DeliverPolicy = jetstream.DeliverAllPolicy
@@ -197,7 +201,8 @@ func (w *worker) check(ctx context.Context, consumer jetstream.Consumer) (jetstr
 	if config.FilterSubject != "" {
 		have = []string{config.FilterSubject}
 	}
-	if !slices.Equal(slices.Sorted(slices.Values(have)), slices.Sorted(slices.Values(w.opts.Subjects))) || config.AckPolicy != jetstream.AckExplicitPolicy {
+	if !slices.Equal(slices.Sorted(slices.Values(have)), slices.Sorted(slices.Values(w.opts.Subjects))) ||
+		config.AckPolicy != jetstream.AckExplicitPolicy {
 		return nil, &OtherConsumerError{w.opts.Durable, have, w.opts.Subjects}
 	}
 	for key, want := range w.opts.For {
@@ -374,6 +379,7 @@ func (w *worker) end(msg jetstream.Msg, meta *jetstream.MsgMetadata, result erro
 		err = answer()
 	}
 	if err != nil {
-		w.notice("event %d of consumer %s will come again: it could not be acknowledged: %s", meta.Sequence.Stream, w.opts.Durable, err)
+		w.notice("event %d of consumer %s will come again: it could not be acknowledged: %s", meta.Sequence.Stream,
+			w.opts.Durable, err)
 	}
 }

@@ -230,7 +230,9 @@ func publishOne(ctx context.Context, l *connection, msg *nats.Msg, ackOnly bool)
 
 // await waits for the answers to a message. absent means that nobody listens on its subject, so
 // that it is not stored.
-func (a *answer) await(ctx, within context.Context, l *connection, msg *nats.Msg, answers <-chan *nats.Msg, ackOnly bool) (absent bool, err error) {
+func (a *answer) await(
+	ctx, within context.Context, l *connection, msg *nats.Msg, answers <-chan *nats.Msg, ackOnly bool,
+) (absent bool, err error) {
 	var known storedAt
 	var late <-chan time.Time // not nil once the outcome is there
 	for {

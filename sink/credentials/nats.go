@@ -72,7 +72,8 @@ func (n NATS) Options(urls string) ([]nats.Option, error) {
 	case n.NKeyFile != "":
 		option, err := nats.NkeyOptionFromSeed(n.NKeyFile)
 		if err != nil {
-			return nil, fmt.Errorf("%s %s: it has no seed of a user's nkey: use a file with a line that begins with SU (%w)", natsNKey, n.NKeyFile, err)
+			return nil, fmt.Errorf("%s %s: it has no seed of a user's nkey: use a file with a line that begins with SU (%w)",
+				natsNKey, n.NKeyFile, err)
 		}
 		options = append(options, option)
 	case n.Creds != "":
@@ -102,7 +103,8 @@ func (n NATS) Options(urls string) ([]nats.Option, error) {
 // check finds what contradicts itself.
 func (n NATS) check(urls string) error {
 	var ways []string
-	for _, way := range [][2]string{{natsUser, n.User}, {natsNKey, n.NKeyFile}, {natsCreds, n.Creds}, {natsToken, n.TokenFile}} {
+	for _, way := range [][2]string{{natsUser, n.User}, {natsNKey, n.NKeyFile}, {natsCreds, n.Creds},
+		{natsToken, n.TokenFile}} {
 		if way[1] != "" {
 			ways = append(ways, way[0])
 		}
@@ -117,7 +119,8 @@ func (n NATS) check(urls string) error {
 		return err
 	}
 	if p := n.InboxPrefix; p != "" && (strings.ContainsAny(p, "*> \t\r\n") || strings.Contains("."+p+".", "..")) {
-		return fmt.Errorf("%s %q is not valid: use the beginning of a subject, in whole tokens without wildcards, such as _INBOX.orders", natsInbox, p)
+		return fmt.Errorf("%s %q is not valid: use the beginning of a subject, in whole tokens without wildcards, such as "+
+			"_INBOX.orders", natsInbox, p)
 	}
 	if len(ways) > 0 && anyUser(urls) {
 		return fmt.Errorf("%s: %w", ways[0], errUserTwice)

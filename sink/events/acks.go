@@ -67,7 +67,8 @@ const (
 )
 
 func newAcks(nc *nats.Conn, stream string) (*acks, error) {
-	a := &acks{nc: nc, stream: stream, inbox: nc.NewInbox() + ".", room: semaphore.NewWeighted(maxPending), waiting: make(map[uint64]*group)}
+	a := &acks{nc: nc, stream: stream, inbox: nc.NewInbox() + ".", room: semaphore.NewWeighted(maxPending),
+		waiting: make(map[uint64]*group)}
 	var err error
 	if a.sub, err = nc.Subscribe(a.inbox+">", a.answered); err != nil {
 		return nil, err
@@ -235,7 +236,8 @@ var remedies = map[jetstream.ErrorCode]string{
 	10023: "JetStream has no more room: raise max_file_store of the NATS server, or remove messages",
 	10047: "JetStream has no more room on disk: raise max_file_store of the NATS server, or make room",
 	10060: "another stream takes the subjects of events: remove them from that stream",
-	10077: "the stream is full or cannot be written: raise its limits (max_msgs, max_bytes) or set its discard policy to old, and look at the disk of the NATS server",
+	10077: "the stream is full or cannot be written: raise its limits (max_msgs, max_bytes) or set its discard policy " +
+		"to old, and look at the disk of the NATS server",
 	10109: "the stream is sealed, which cannot be undone: it has to be made anew",
 	10174: "the stream does not accept atomic batches: set allow_atomic, as lapse did when it made the stream",
 	10164: "the stream has another message of this shard in process: lapse tries again",
@@ -246,7 +248,8 @@ func refusedBy(stream, subject string, err error) error {
 	var api *jetstream.APIError
 	switch errors.As(err, &api); {
 	case errors.Is(err, jetstream.ErrNoStreamResponse):
-		return fmt.Errorf("publish to %s: no stream takes it: stream %s is gone or has no leader: restore it, or restart lapse, which makes what is absent: %w", subject, stream, err)
+		return fmt.Errorf("publish to %s: no stream takes it: stream %s is gone or has no leader: restore it, or restart "+
+			"lapse, which makes what is absent: %w", subject, stream, err)
 	case api == nil:
 		return fmt.Errorf("publish to %s: %w", subject, err)
 	case api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence:

@@ -38,7 +38,8 @@ func (d Due) Encode() []byte {
 // newDue is the due message of a header and a body, whose name was read.
 func newDue(a About, header map[string][]string, body []byte) *Due {
 	get := valuesOf(header)
-	d := &Due{ID: a.ID, Collection: a.Collection, Target: get(HeaderTarget), Document: body, Etag: Etag(a.Seq), DueAt: a.At}
+	d := &Due{ID: a.ID, Collection: a.Collection, Target: get(HeaderTarget), Document: body, Etag: Etag(a.Seq),
+		DueAt: a.At}
 	if d.Omitted = get(HeaderTruncated) != ""; d.Omitted {
 		d.Document = nil
 	}
@@ -58,7 +59,8 @@ func CheckTargetFilter(filter string) error {
 		plain = plain[:len(plain)-1] + "x"
 	}
 	if err := CheckTarget(plain); err != nil {
-		return invalid("filter %s of targets is not valid: use a target such as mail.send, or one with * for a token, or > for all that follow, such as mail.>", Quote(filter))
+		return invalid("filter %s of targets is not valid: use a target such as mail.send, or one with * for a token, or > "+
+			"for all that follow, such as mail.>", Quote(filter))
 	}
 	return nil
 }

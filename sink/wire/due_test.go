@@ -36,7 +36,8 @@ func TestTargetFilters(t *testing.T) {
 			}
 		}
 	}
-	for _, bad := range []string{"", ".", "mail.", "mail>", "m*", "*x.y", ">.x", "a.>.b", "a b", strings.Repeat("a.", 8) + ">"} {
+	for _, bad := range []string{"", ".", "mail.", "mail>", "m*", "*x.y", ">.x", "a.>.b", "a b", strings.Repeat("a.", 8) +
+		">"} {
 		err := wire.CheckTargetFilter(bad)
 		if !errors.Is(err, wire.ErrInvalidName) {
 			t.Errorf("filter %q: %v", bad, err)
@@ -48,7 +49,8 @@ func TestTargetFilters(t *testing.T) {
 func TestStoredDue(t *testing.T) {
 	p := wire.DefaultPrefix
 	for filter, want := range map[string]string{
-		"mail": "lapse.due.mail", "mail.send": p.Stored("lapse.due.mail.send"), "*.send": strings.Replace(p.Stored("lapse.due.mail.send"), "mail", "*", 1),
+		"mail": "lapse.due.mail", "mail.send": p.Stored("lapse.due.mail.send"),
+		"*.send": strings.Replace(p.Stored("lapse.due.mail.send"), "mail", "*", 1),
 		"mail.*": "lapse.due.mail.*", "mail.>": "lapse.due.mail.>", "a.b.c": "lapse.due.a.b.c", ">": "lapse.due.>",
 	} {
 		if got := p.StoredDue(filter); got != want || filter == "mail.send" && got == "lapse.due.mail.send" {
@@ -63,7 +65,8 @@ func TestParseDue(t *testing.T) {
 		"ce-source": {"/lapse/1790000000000/collections/mail"}, "ce-subject": {"a%2Eb"}, "ce-id": {"mail/a%2Eb/7"},
 		"ce-time": {"2026-01-31T12:00:05.123Z"}, wire.HeaderTarget: {"mail.send"},
 	}
-	want := wire.Due{ID: "a.b", Collection: "mail", Target: "mail.send", Document: []byte(` {"a": "<"} `), Etag: 7, DueAt: 1769860805123}
+	want := wire.Due{ID: "a.b", Collection: "mail", Target: "mail.send", Document: []byte(` {"a": "<"} `), Etag: 7,
+		DueAt: 1769860805123}
 	read := func(header map[string][]string, body []byte) (wire.Due, error) {
 		n, err := wire.ParseEvent(wire.DefaultPrefix, "lapse.due.mail.3", header, body)
 		return *n.Due, err
@@ -82,7 +85,8 @@ func TestParseDue(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	header[wire.HeaderTruncated] = []string{"4000"}
-	if got, err = read(header, nil); err != nil || !got.Omitted || got.Document != nil || !bytes.Contains(got.Encode(), []byte(`"documentOmitted":true`)) {
+	if got, err = read(header, nil); err != nil || !got.Omitted || got.Document != nil || !bytes.Contains(got.Encode(),
+		[]byte(`"documentOmitted":true`)) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for name := range header {

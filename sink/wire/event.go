@@ -12,12 +12,13 @@ type Event struct {
 	ID         string `json:"id"`
 	Collection string `json:"collection"`
 	// Document is the last version, its bytes unchanged; absent if Omitted.
-	Document  json.RawMessage `json:"document,omitempty"`
-	Omitted   bool            `json:"documentOmitted,omitempty"` // too large for the server's limits, or Config.EventBody is false
-	Etag      Etag            `json:"etag"`
-	Ts        Time            `json:"ts"`
-	TTL       int32           `json:"ttl,omitempty"` // the seconds that counted; 0 if an absolute deadline did
-	ExpiredAt Time            `json:"expiredAt"`
+	Document json.RawMessage `json:"document,omitempty"`
+	// too large for the server's limits, or Config.EventBody is false
+	Omitted   bool  `json:"documentOmitted,omitempty"`
+	Etag      Etag  `json:"etag"`
+	Ts        Time  `json:"ts"`
+	TTL       int32 `json:"ttl,omitempty"` // the seconds that counted; 0 if an absolute deadline did
+	ExpiredAt Time  `json:"expiredAt"`
 }
 
 // Encode writes the event as JSON, and does not change the bytes of the document. They must
@@ -73,7 +74,8 @@ func (e Expiring) At() Time { return e.ExpiresAt - 1000*Time(e.Before) }
 // Encode writes the warning as JSON, and does not change the bytes of the document. They must
 // be valid JSON; Encode does not check that.
 func (e Expiring) Encode() []byte {
-	same := Event{ID: e.ID, Collection: e.Collection, Document: e.Document, Omitted: e.Omitted, Etag: e.Etag, Ts: e.Ts, TTL: e.TTL}
+	same := Event{ID: e.ID, Collection: e.Collection, Document: e.Document, Omitted: e.Omitted, Etag: e.Etag, Ts: e.Ts,
+		TTL: e.TTL}
 	b := e.ExpiresAt.append(append(same.begin(), `,"expiresAt":"`...))
 	b = strconv.AppendInt(append(b, `","before":`...), int64(e.Before), 10)
 	return append(b, '}')

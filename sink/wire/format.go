@@ -23,7 +23,9 @@ type otherFormat struct{ what, format string }
 func (e otherFormat) Unwrap() error { return ErrFormat }
 
 func (e otherFormat) Error() string {
-	return fmt.Sprintf("%s has the format %s, and this version of lapse reads %s alone: bring the documents over with lapse export of the version that made it and lapse import of this one, into another prefix or after removing what is there",
+	return fmt.Sprintf("%s has the format %s, and this version of lapse reads %s alone: bring the documents over with "+
+		"lapse export of the version that made it and lapse import of this one, into another prefix or after removing what "+
+		"is there",
 		e.what, Quote(e.format), FormatText)
 }
 

@@ -179,7 +179,8 @@ type Config struct {
 
 // ConfigProperties are the names that a published [Config] may have.
 var ConfigProperties = []string{
-	"defaultTtl", "indexingMode", "minTtl", "maxTtl", "maxLife", "warnBefore", "slideOnRead", "eventBody", "changes", "paused",
+	"defaultTtl", "indexingMode", "minTtl", "maxTtl", "maxLife", "warnBefore", "slideOnRead", "eventBody", "changes",
+	"paused",
 	"indexes",
 }
 

@@ -36,10 +36,11 @@ type About struct {
 }
 
 // errOwn is the error of ParseAbout and ParseEvent about a message that lapse has published for itself.
-var errOwn = errors.New("no message for clients: its subject has none of the kinds expired, due, expiring, rejected and changed")
+var errOwn = errors.New("no message for clients: its subject has none of the kinds expired, due, expiring, rejected " +
+	"and changed")
 
-// ParseAbout reads what a message of the stream of events is about. After an error, a Kind and a Collection that are not
-// empty are those of the message. Without a Kind the message is lapse's own.
+// ParseAbout reads what a message of the stream of events is about. After an error, a Kind and a Collection that are
+// not empty are those of the message. Without a Kind the message is lapse's own.
 func ParseAbout(p Prefix, subject string, header map[string][]string) (a About, err error) {
 	kind, rest, _ := strings.Cut(strings.TrimPrefix(subject, string(p)+"."), ".")
 	get := valuesOf(header)
@@ -68,8 +69,9 @@ func ParseAbout(p Prefix, subject string, header map[string][]string) (a About, 
 	return a, err
 }
 
-// parseID reads the ce-subject and the ce-id: <collection>/<id>/<etag> of what has expired, with /expiring/<before>/<deadline
-// in Unix milliseconds> behind it of a warning; <collection>/<id>/<seq>/changed, or <collection>/<seq>/dropped.
+// parseID reads the ce-subject and the ce-id: <collection>/<id>/<etag> of what has expired, with
+// /expiring/<before>/<deadline in Unix milliseconds> behind it of a warning; <collection>/<id>/<seq>/changed, or
+// <collection>/<seq>/dropped.
 func (a *About) parseID(token, name string) (err error) {
 	rest, found := strings.CutPrefix(name, a.Collection+"/")
 	isDrop := a.Kind == KindChanged && token == ""
@@ -146,7 +148,8 @@ func valuesOf(header map[string][]string) func(name string) string {
 	}
 }
 
-// Rejection is a message that lapse did not apply, and why. lapse publishes it as the body of that message, with headers.
+// Rejection is a message that lapse did not apply, and why. lapse publishes it as the body of that message, with
+// headers.
 type Rejection struct {
 	Code      int    `json:"code"`
 	Error     string `json:"error"`

@@ -22,7 +22,8 @@ func ParseClock(s string) (begin, created Time, err error) {
 		return begin, 0, err
 	}
 	if created, err = ParseInstant(first); err == nil && (created < 1 || created > begin) {
-		err = fmt.Errorf("a document that was created at %s has no clock that began at %s: use an instant that is not after that, and after 1970", created, begin)
+		err = fmt.Errorf("a document that was created at %s has no clock that began at %s: use an instant that is not "+
+			"after that, and after 1970", created, begin)
 	}
 	return begin, created, err
 }

@@ -90,7 +90,8 @@ func Archive(ctx context.Context, c *client.Client, prefix wire.Prefix, opts Arc
 	if err != nil {
 		return fmt.Errorf("look up the stream %s: %w", prefix.EventsStream(), err)
 	}
-	a := &archiving{opts: opts, stream: strconv.FormatInt(stream.CachedInfo().Created.UnixMilli(), 10), in: make(chan archived)}
+	a := &archiving{opts: opts, stream: strconv.FormatInt(stream.CachedInfo().Created.UnixMilli(), 10),
+		in: make(chan archived)}
 	if err := a.readFiles(); err != nil {
 		return err
 	}

@@ -58,7 +58,8 @@ func openDead(ctx context.Context, c *client.Client, prefix wire.Prefix, durable
 		}
 		like := events.CachedInfo().Config
 		stream, err = js.CreateStream(ctx, jetstream.StreamConfig{
-			Name: prefix.DeadStream(), Description: "events that lapse forward has given up", Subjects: []string{prefix.Dead("*", "*")},
+			Name: prefix.DeadStream(), Description: "events that lapse forward has given up", Subjects: []string{prefix.Dead("*",
+				"*")},
 			MaxAge: like.MaxAge, Replicas: like.Replicas, Storage: like.Storage,
 		})
 	}
@@ -78,7 +79,9 @@ func (d *deadLetters) subject(e event) string {
 // store stores a dead letter behind the last one about the document; if only is set, only if there is one. It is stored
 // once, however often the process repeats that: the stream takes it only if the last letter is still the one that was
 // looked up. A message id would need a secret, or a client that guessed it could keep letters out.
-func (d *deadLetters) store(ctx context.Context, e event, msg *client.Ordered, why error, only bool) (stored bool, err error) {
+func (d *deadLetters) store(
+	ctx context.Context, e event, msg *client.Ordered, why error, only bool,
+) (stored bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	var behind uint64
@@ -126,7 +129,8 @@ type Letter struct {
 }
 
 func newLetter(msg *jetstream.RawStreamMsg) (l Letter, err error) {
-	l = Letter{Seq: msg.Sequence, At: msg.Time, Reason: msg.Header.Get(headerReason), event: event{msg.Header, msg.Data}, document: msg.Subject}
+	l = Letter{Seq: msg.Sequence, At: msg.Time, Reason: msg.Header.Get(headerReason), event: event{msg.Header, msg.Data},
+		document: msg.Subject}
 	l.ID = l.event.id()
 	l.Event, err = l.event.structured()
 	return l, err
@@ -267,7 +271,9 @@ func durableOf(prefix wire.Prefix, subject string) string {
 }
 
 // lastLetters reads the last letters of a stream, the newest first, n at most.
-func lastLetters(ctx context.Context, stream jetstream.Stream, prefix wire.Prefix, state jetstream.StreamState, n int) (all []Letter, err error) {
+func lastLetters(
+	ctx context.Context, stream jetstream.Stream, prefix wire.Prefix, state jetstream.StreamState, n int,
+) (all []Letter, err error) {
 	size, end := 0, state.LastSeq // all behind it was looked at
 	for look := uint64(lettersFirst); len(all) < n && size < lettersBytes && end >= state.FirstSeq && end > 0; look *= 2 {
 		begin := max(state.FirstSeq, end-min(end, look)+1)

@@ -34,7 +34,8 @@ func CheckURL(text string) error {
 	case u.User != nil:
 		return errors.New("the URL has a user or a password: leave them out, as the receiver knows lapse by the signature")
 	case u.Scheme == "http" && u.Hostname() != "localhost" && !net.ParseIP(u.Hostname()).IsLoopback():
-		return fmt.Errorf("the URL http://%s has no TLS: use https, which only a receiver on this machine goes without", u.Host)
+		return fmt.Errorf("the URL http://%s has no TLS: use https, which only a receiver on this machine goes without",
+			u.Host)
 	}
 	return nil
 }
@@ -138,12 +139,18 @@ type metrics struct {
 
 func newMetrics(registry prometheus.Registerer) *metrics {
 	m := &metrics{
-		attempts:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapse_forward_attempts_total", Help: "Requests to the receiver, by the status of its answer, or unreachable."}, []string{"result"}),
-		seconds:   prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapse_forward_attempt_seconds", Help: "How long requests took.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)}),
-		delivered: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapse_forward_delivered_total", Help: "Messages that the receiver has taken."}),
-		dead:      prometheus.NewCounter(prometheus.CounterOpts{Name: "lapse_forward_dead_total", Help: "Messages that were given up and are dead letters."}),
-		held:      prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapse_forward_held", Help: "Messages that this process tries to deliver."}),
-		behind:    prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "lapse_forward_behind", Help: "Messages that a consumer had not delivered at its last delivery here."}, []string{"consumer"}),
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapse_forward_attempts_total", Help: "Requests " +
+			"to the receiver, by the status of its answer, or unreachable."}, []string{"result"}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapse_forward_attempt_seconds", Help: "How long " +
+			"requests took.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)}),
+		delivered: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapse_forward_delivered_total", Help: "Messages " +
+			"that the receiver has taken."}),
+		dead: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapse_forward_dead_total", Help: "Messages that " +
+			"were given up and are dead letters."}),
+		held: prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapse_forward_held", Help: "Messages that this process " +
+			"tries to deliver."}),
+		behind: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "lapse_forward_behind", Help: "Messages that a " +
+			"consumer had not delivered at its last delivery here."}, []string{"consumer"}),
 	}
 	if registry != nil {
 		registry.MustRegister(m.attempts, m.seconds, m.delivered, m.dead, m.held, m.behind)
@@ -173,7 +180,8 @@ func ReadSecrets(file string) (all Secrets, err error) {
 		}
 		key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(line, "whsec_"))
 		if err != nil || len(key) < 24 || len(key) > 64 {
-			return nil, fmt.Errorf("%s: line %d is not valid: use a secret of Standard Webhooks, which is whsec_ and 24 to 64 random bytes in base64", file, len(all)+1)
+			return nil, fmt.Errorf("%s: line %d is not valid: use a secret of Standard Webhooks, which is whsec_ and 24 to 64 "+
+				"random bytes in base64", file, len(all)+1)
 		}
 		secret, err := webhooks.NewWebhookRaw(key)
 		if err != nil {
@@ -182,7 +190,8 @@ func ReadSecrets(file string) (all Secrets, err error) {
 		all = append(all, secret)
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%s has no secret: write one into it, such as that of: echo whsec_$(openssl rand -base64 32)", file)
+		return nil, fmt.Errorf("%s has no secret: write one into it, such as that of: echo whsec_$(openssl rand -base64 32)",
+			file)
 	}
 	return all, nil
 }

@@ -108,7 +108,8 @@ func (s *stream) next(ctx context.Context) (frames [][]byte, last uint64, err er
 // last one that it has read; 0 if there is none.
 func (h *Hub) batch(ctx context.Context, t topic, from uint64) (messages []Message, last uint64, err error) {
 	batch, err := jetstreamext.GetBatch(ctx, h.js, h.prefix.EventsStream(), catchUpBatch,
-		jetstreamext.GetBatchSubject(h.filter(t)), jetstreamext.GetBatchSeq(from), jetstreamext.GetBatchMaxBytes(catchUpBytes))
+		jetstreamext.GetBatchSubject(h.filter(t)), jetstreamext.GetBatchSeq(from),
+		jetstreamext.GetBatchMaxBytes(catchUpBytes))
 	if err != nil {
 		return nil, 0, err
 	}
@@ -163,12 +164,14 @@ const (
 )
 
 // Recent returns what keep makes of the last messages of a topic, the newest first, n at most, and the last sequence
-// of the stream. It looks only at the end of the stream, and at some MiB of it, so it may miss messages that are further
-// back. A client that then follows from that sequence on misses nothing.
+// of the stream. It looks only at the end of the stream, and at some MiB of it, so it may miss messages that are
+// further back. A client that then follows from that sequence on misses nothing.
 //
-// keep must not keep the data of a message: only what it returns stays in memory. Before it reads, Recent has the client
-// hold the bytes of what it reads at a time.
-func Recent[T any](ctx context.Context, h *Hub, req Request, n int, hold *access.Hold, keep func(Message) (T, bool)) (kept []T, last uint64, err error) {
+// keep must not keep the data of a message: only what it returns stays in memory. Before it reads, Recent has the
+// client hold the bytes of what it reads at a time.
+func Recent[T any](
+	ctx context.Context, h *Hub, req Request, n int, hold *access.Hold, keep func(Message) (T, bool),
+) (kept []T, last uint64, err error) {
 	select {
 	case h.catching <- struct{}{}:
 		defer func() { <-h.catching }()

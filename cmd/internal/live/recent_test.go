@@ -23,7 +23,8 @@ func TestRecent(t *testing.T) {
 	js := natstest.Connect(t, natstest.Options{})
 	defer js.Conn().Close()
 	s, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
-		Name: wire.DefaultPrefix.EventsStream(), Subjects: []string{"lapse.expired.>"}, AllowDirect: true, Storage: jetstream.MemoryStorage,
+		Name: wire.DefaultPrefix.EventsStream(), Subjects: []string{"lapse.expired.>"}, AllowDirect: true,
+		Storage: jetstream.MemoryStorage,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +44,10 @@ func TestRecent(t *testing.T) {
 		limit := access.NewLimit("bytes", "bytes", 256<<20)
 		hold := access.NewHold(access.Client{}, limit)
 		defer hold.Leave()
-		found, end, err := Recent(t.Context(), h, Request{Collection: "orders"}, n, hold, func(m Message) (Message, bool) { return m, true })
+		found, end, err := Recent(t.Context(), h, Request{Collection: "orders"}, n, hold, func(m Message) (Message,
+			bool) {
+			return m, true
+		})
 		if limit.Used() != recentHeld {
 			t.Errorf("it holds %d bytes", limit.Used())
 		}
@@ -98,7 +102,8 @@ func TestRecentOfLargeMessages(t *testing.T) {
 	js := natstest.Connect(t, natstest.Options{})
 	defer js.Conn().Close()
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
-		Name: wire.DefaultPrefix.EventsStream(), Subjects: []string{"lapse.expired.>"}, AllowDirect: true, Storage: jetstream.MemoryStorage,
+		Name: wire.DefaultPrefix.EventsStream(), Subjects: []string{"lapse.expired.>"}, AllowDirect: true,
+		Storage: jetstream.MemoryStorage,
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -122,8 +127,13 @@ func TestRecentOfLargeMessages(t *testing.T) {
 	hold := access.NewHold(access.Client{}, access.NewLimit("bytes", "bytes", 256<<20))
 	defer hold.Leave()
 	seen := 0
-	found, last, err := Recent(t.Context(), h, Request{}, 50, hold, func(m Message) (uint64, bool) { seen += len(m.Data); return m.Seq, true })
-	if err != nil || last != messages || len(found) < 8 || found[0] != messages || !slices.IsSortedFunc(found, func(a, b uint64) int { return cmp.Compare(b, a) }) {
+	found, last, err := Recent(t.Context(), h, Request{}, 50, hold, func(m Message) (uint64,
+		bool) {
+		seen += len(m.Data)
+		return m.Seq, true
+	})
+	if err != nil || last != messages || len(found) < 8 || found[0] != messages || !slices.IsSortedFunc(found,
+		func(a, b uint64) int { return cmp.Compare(b, a) }) {
 		t.Errorf("%v, the last is %d: %v", found, last, err)
 	}
 	if seen > 3*recentBytes {

@@ -119,13 +119,18 @@ func (r *ring) wake(t topic, seq uint64) {
 // read returns frames of a topic behind a position, at most size bytes and one message, and the
 // new position. It passes over messages that the state has, which may be nil. If there are none, it returns what to
 // wait for. ok = false means that the ring no longer has all that is behind the position.
-func (r *ring) read(t topic, position uint64, size int, state *client.State) (frames [][]byte, next uint64, wait *waiter, ok bool) {
+func (r *ring) read(
+	t topic, position uint64, size int, state *client.State,
+) (frames [][]byte, next uint64, wait *waiter, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if position < r.from {
 		return nil, position, nil, false
 	}
-	i, _ := slices.BinarySearchFunc(r.messages, position+1, func(m message, seq uint64) int { return cmp.Compare(m.seq, seq) })
+	i, _ := slices.BinarySearchFunc(r.messages, position+1, func(m message, seq uint64) int {
+		return cmp.Compare(m.seq,
+			seq)
+	})
 	for ; i < len(r.messages) && size > 0; i++ {
 		m := r.messages[i]
 		position = m.seq

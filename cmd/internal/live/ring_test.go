@@ -14,7 +14,8 @@ import (
 // TestL1_Ring: a client that reads and waits gets every message of its topic behind its
 // position, in order and once, or is told that it is too slow.
 func TestL1_Ring(t *testing.T) {
-	topics := []topic{{Expired, "", ""}, {Expired, "a", ""}, {Expired, "b", ""}, {Rejected, "", ""}, {Expiring, "a", ""}, {Rejected, "a", ""}, {Changed, "a", ""}, {Changed, "a", "1"}, {Changed, "b", "2"}}
+	topics := []topic{{Expired, "", ""}, {Expired, "a", ""}, {Expired, "b", ""}, {Rejected, "", ""}, {Expiring, "a", ""},
+		{Rejected, "a", ""}, {Changed, "a", ""}, {Changed, "a", "1"}, {Changed, "b", "2"}}
 	rapid.Check(t, func(t *rapid.T) {
 		r := newRing(10)
 		seq := uint64(10)
@@ -57,7 +58,8 @@ func TestL1_Ring(t *testing.T) {
 			var batch []message
 			for range rapid.IntRange(0, 5).Draw(t, "messages") {
 				seq += uint64(rapid.IntRange(1, 3).Draw(t, "gap"))
-				of := wire.About{Kind: rapid.SampledFrom([]Kind{Expired, Expiring, Rejected, Changed, Due}).Draw(t, "kind"), Collection: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "collection")}
+				of := wire.About{Kind: rapid.SampledFrom([]Kind{Expired, Expiring, Rejected, Changed, Due}).Draw(t, "kind"),
+					Collection: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "collection")}
 				if of.Kind == Expired || of.Kind == Changed || of.Kind == Due {
 					of.ID = rapid.SampledFrom([]string{"", "1", "2"}).Draw(t, "id")
 				}

@@ -58,7 +58,8 @@ var (
 
 // Serve sends what a client follows until the connection ends, and says why it did. It
 // returns an error only if nothing was sent. The client holds what it reads by itself. The messages of the ring
-// are there once for all: what slow clients keep of them is at most a ring, and what is published until they are dropped.
+// are there once for all: what slow clients keep of them is at most a ring, and what is published until they are
+// dropped.
 func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, req Request, hold *access.Hold) (Reason, error) {
 	s := &stream{hub: h, topic: req.topic(), hold: hold, w: w, rc: http.NewResponseController(w)}
 	return s.serve(r, func(ctx context.Context) error { return s.begin(ctx, req) })
@@ -94,7 +95,8 @@ func (s *stream) serve(r *http.Request, begin func(context.Context) error) (Reas
 		if err == nil || errors.Is(err, context.Canceled) {
 			err = errors.New("the reading has ended")
 		}
-		_ = s.send([][]byte{notice("dropped", "the stream of events could not be read ("+err.Error()+"): connect again, with the id of the last message")})
+		_ = s.send([][]byte{notice("dropped", "the stream of events could not be read ("+err.Error()+"): connect again, "+
+			"with the id of the last message")})
 	}
 	return reason, nil
 }
@@ -182,12 +184,14 @@ func (s *stream) lost(ctx context.Context) ([]byte, error) {
 		info := found.CachedInfo()
 		switch {
 		case s.position+1 < info.State.FirstSeq:
-			return notice("gap", "the stream of events no longer reaches back to this id: some messages after it may be missing"), nil
+			return notice("gap", "the stream of events no longer reaches back to this id: some messages after it may be "+
+				"missing"), nil
 		case s.position <= info.State.LastSeq:
 			return nil, nil
 		case info.Config.Replicas <= 1 || time.Since(began) > settleWithin:
 			s.position = info.State.LastSeq
-			return notice("gap", "the stream of events ends before this id, perhaps after a restore: some messages may be missing"), nil
+			return notice("gap", "the stream of events ends before this id, perhaps after a restore: some messages may be "+
+				"missing"), nil
 		}
 		// A leader that was elected just now may be behind what the client has seen.
 		select {

@@ -75,7 +75,8 @@ func newClock(l *Lapse) (*clock, error) {
 	}
 	c := &clock{l: l, store: restored.Store(), done: make(chan struct{})}
 	for _, m := range messages {
-		if err := c.store.StoreRawMsg(m.Subject, encode(m.Header), m.Data, m.Sequence, m.Time.UnixNano(), 0, false); err != nil {
+		if err := c.store.StoreRawMsg(m.Subject, encode(m.Header), m.Data, m.Sequence, m.Time.UnixNano(), 0,
+			false); err != nil {
 			return nil, err
 		}
 	}
@@ -105,7 +106,8 @@ func backup(meta server.FileStreamInfo) (*bytes.Buffer, error) {
 	var b bytes.Buffer
 	compressed := s2.NewWriter(&b)
 	archive := tar.NewWriter(compressed)
-	err = archive.WriteHeader(&tar.Header{Name: server.JetStreamMetaFile, Mode: 0o600, Size: int64(len(text)), Typeflag: tar.TypeReg})
+	err = archive.WriteHeader(&tar.Header{Name: server.JetStreamMetaFile, Mode: 0o600, Size: int64(len(text)),
+		Typeflag: tar.TypeReg})
 	if err == nil {
 		_, err = archive.Write(text)
 	}
