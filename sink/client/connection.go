@@ -22,8 +22,8 @@ import (
 )
 
 // connection is the connection of a client to the NATS server of lapse, and what all
-// exchanges over it have in common: their time limits, what the server denies,
-// and the errors. Requests are in read.go.
+// exchanges over it have in common: their time limits, what the server denies, and the errors.
+// Requests are in read.go.
 type connection struct {
 	NC      *nats.Conn
 	JS      jetstream.JetStream
@@ -171,7 +171,7 @@ func (e *interrupted) Error() string   { return e.cause.Error() + ": " + e.text 
 func (e *interrupted) Is(t error) bool { return t == ErrUnknownOutcome }
 func (e *interrupted) Unwrap() error   { return e.cause }
 
-// Stored tells what is known of a message whose outcome has not come.
+// storedAt is what is known of a message whose outcome has not come.
 type storedAt struct {
 	Durable bool   // the log has it
 	Seq     uint64 // at this sequence; 0 if that is not known
@@ -187,7 +187,7 @@ func (s storedAt) String() string {
 	return "the message may be in the log or not: if it has a message id, you can send it again, and it takes effect once"
 }
 
-// Interrupted is the error of a message whose exchange ended early, because of cause.
+// interruptedBy is the error of a message whose exchange ended early, because of cause.
 func interruptedBy(cause error, s storedAt) error { return &interrupted{cause, s.String()} }
 
 // NoOutcome is the error of a message without an outcome in time.
@@ -284,7 +284,7 @@ const (
 )
 
 // Within limits the time of one exchange. The context also ends when the server denies one
-// of the subjects, or one that begins with a subject that ends with a dot; Denial tells it.
+// of the subjects, or one that begins with a subject that ends with a dot; denial tells it.
 func (l *connection) Within(ctx context.Context, subjects ...string) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
 	permitted, stop := l.Permitted(ctx, subjects...)

@@ -34,7 +34,7 @@ type Forgotten struct {
 	Until wire.Time `json:"until,omitzero"`
 }
 
-// Snapshots orders a snapshot of every shard, and waits until all are stored or ctx is done. It calls
+// takeSnapshots orders a snapshot of every shard, and waits until all are stored or ctx is done. It calls
 // progress when something has changed. A snapshot that fails is tried again.
 func takeSnapshots(
 	ctx context.Context, l *connection, forget bool, progress func(SnapshotProgress),

@@ -92,7 +92,7 @@ type MemberStatus struct {
 	wire.Member
 }
 
-// Read reads the state of lapse. If there is no log, the error is ErrUnavailable.
+// readStatus reads the state of lapse. If there is no log, the error is ErrUnavailable.
 func readStatus(ctx context.Context, l *connection) (Status, error) {
 	s := Status{
 		Prefix: l.Prefix,
@@ -130,7 +130,7 @@ func readStatus(ctx context.Context, l *connection) (Status, error) {
 	return s, s.members(ctx, l, now)
 }
 
-// Shards is the number of shards of the prefix. If there is no log, the error is ErrUnavailable.
+// readShards is the number of shards of the prefix. If there is no log, the error is ErrUnavailable.
 func readShards(ctx context.Context, l *connection) (int, error) {
 	p := l.Prefix
 	_, err := streamInfo(ctx, l, p.LogStream())

@@ -15,7 +15,7 @@ import (
 // again is the time between two attempts to go on after a failure.
 const again = time.Second
 
-// Options are what to consume and how.
+// workOptions are what to consume and how.
 type workOptions struct {
 	Durable     string
 	Subjects    []string

@@ -182,11 +182,11 @@ const (
 	absentAgain = 250 * time.Millisecond
 )
 
-// ackLate is how long One waits for an acknowledgement after the outcome: a reconnect in
+// ackLate is how long publishOne waits for an acknowledgement after the outcome: a reconnect in
 // between may have lost it.
 const ackLate = 100 * time.Millisecond
 
-// One publishes one message, and waits for its outcome, or only for the acknowledgement.
+// publishOne publishes one message, and waits for its outcome, or only for the acknowledgement.
 func publishOne(ctx context.Context, l *connection, msg *nats.Msg, ackOnly bool) (a answer, err error) {
 	within, cancel := l.Within(ctx, msg.Subject)
 	defer cancel()

@@ -169,7 +169,7 @@ func (d *Denied) Error() string {
 	return "the NATS server does not permit this user to " + verb + " to " + d.Subject
 }
 
-// The server tells only by this text, which is part of its protocol.
+// violation is the text of a denial: the server tells it no other way, and the text is part of its protocol.
 var violation = regexp.MustCompile(`Permissions Violation for (Publish|Subscription) to ("(?:[^"\\]|\\.)*")`)
 
 // AsDenied reads an error that nats.go hands to the error handler of a connection. It

@@ -30,7 +30,7 @@ func GetMessage(ctx context.Context, nc *nats.Conn, stream string, request any) 
 	return GetFrom(ctx, nc, "$JS.API", stream, request)
 }
 
-// GetFrom is Get where the API of JetStream has a prefix of its own, as in another domain.
+// GetFrom is GetMessage where the API of JetStream has a prefix of its own, as in another domain.
 func GetFrom(ctx context.Context, nc *nats.Conn, api, stream string, request any) (*Stored, error) {
 	body, err := json.Marshal(request)
 	if err != nil {

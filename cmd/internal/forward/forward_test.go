@@ -495,7 +495,6 @@ func TestF1_EndsCleanly(t *testing.T) {
 	}
 	if want := []string{"lapse/17/orders/lasts/1", "lapse/17/orders/fails/1"}; !slices.Equal(r.order, want) ||
 		time.Since(began) > limit/2 {
-		t.Errorf("taken %v after %s, want %v before the wait for acknowledgements of the first is over", r.order,
-			time.Since(began), want)
+		t.Errorf("taken %v after %s, want %v", r.order, time.Since(began), want)
 	}
 }
