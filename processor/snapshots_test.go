@@ -392,4 +392,8 @@ type withoutLink struct {
 	log *streams.Log
 }
 
+func (w withoutLink) Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
+	return w.Checkpoints.Update(ctx, key, value, revision)
+}
+
 func (w withoutLink) Is(log string, offset uint64) bool { return w.log.Is(log, offset) }

@@ -52,6 +52,7 @@ func (f *fast) receive(subject string, msg *nats.Msg) {
 	}
 }
 
+// start tells that the log has taken the first message.
 func (b *batch) start() {
 	select {
 	case <-b.started:
@@ -73,6 +74,11 @@ func (f *fast) refuse(lane *lane, b *batch, message int, reason *jetstream.APIEr
 		f.finished(lane, b, 0)
 		return
 	}
+	f.complete(lane, b)
+}
+
+// complete tells the server that a batch gets no more messages.
+func (f *fast) complete(lane *lane, b *batch) {
 	if !b.ending {
 		b.ending = true
 		_ = f.p.l.NC.PublishMsg(&nats.Msg{Subject: b.subject, Reply: f.reply(lane, b, b.sent+1, puback.End)})

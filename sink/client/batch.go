@@ -34,10 +34,13 @@ type Batch[T any] struct {
 // without its own. The other options belong to a write, and are an [ErrInvalid] here.
 //
 // Close the batch at the end.
-func (o *Collection[T]) Batch(ctx context.Context, done func(id string, w Written, err error), options ...Option) (*Batch[T], error) {
+func (o *Collection[T]) Batch(
+	ctx context.Context, done func(id string, w Written, err error), options ...Option,
+) (*Batch[T], error) {
 	s, err := settle(options)
 	if err == nil && (s.document() || s.ifMatch != "" || s.messageID != "") {
-		err = invalid("a batch has no TTL, ExpiresAt, NotAfter, KeepClock, ClockFrom, Target, ID, IfMatch, IfExists or MessageID: give the option to each write")
+		err = invalid("a batch has no TTL, ExpiresAt, NotAfter, KeepClock, ClockFrom, Target, ID, IfMatch, IfExists or " +
+			"MessageID: give the option to each write")
 	}
 	if err != nil {
 		return nil, o.wrap("", err)

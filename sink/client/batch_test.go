@@ -41,13 +41,15 @@ func newLogs(t *testing.T, url string, shards int, config func(*jetstream.Stream
 	}
 	t.Cleanup(b.nc.Close)
 	b.js = natstest.JetStream(t, b.nc)
-	configs := []jetstream.StreamConfig{{Name: "LAPSE_CONFIG", Subjects: wire.DefaultPrefix.ConfigSubjects(), Metadata: map[string]string{wire.ShardsKey: strconv.Itoa(shards)}}}
+	configs := []jetstream.StreamConfig{{Name: "LAPSE_CONFIG", Subjects: wire.DefaultPrefix.ConfigSubjects(),
+		Metadata: map[string]string{wire.ShardsKey: strconv.Itoa(shards)}}}
 	if shards == 1 {
 		configs = nil
 	}
 	for shard := range shards {
 		log := wire.DefaultPrefix.Log(shard, shards)
-		configs = append(configs, jetstream.StreamConfig{Name: log.Stream(), Subjects: log.Subjects(), AllowBatchPublish: true})
+		configs = append(configs, jetstream.StreamConfig{Name: log.Stream(), Subjects: log.Subjects(),
+			AllowBatchPublish: true})
 	}
 	for _, one := range configs {
 		if config != nil {
@@ -425,7 +427,8 @@ func BenchmarkBatch(b *testing.B) {
 	for _, fast := range []bool{false, true} {
 		b.Run(map[bool]string{false: "single", true: "fast"}[fast], func(b *testing.B) {
 			_ = js.DeleteStream(b.Context(), "LAPSE_LOG")
-			if _, err := js.CreateStream(b.Context(), jetstream.StreamConfig{Name: "LAPSE_LOG", Subjects: wire.DefaultPrefix.Log(0, 1).Subjects(), AllowBatchPublish: fast}); err != nil {
+			if _, err := js.CreateStream(b.Context(), jetstream.StreamConfig{Name: "LAPSE_LOG",
+				Subjects: wire.DefaultPrefix.Log(0, 1).Subjects(), AllowBatchPublish: fast}); err != nil {
 				b.Fatal(err)
 			}
 			c, err := client.Connect(client.Options{Server: url, Timeout: limit})

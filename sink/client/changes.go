@@ -5,20 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // Changed is a change: what it is (wire.TypeCreated and so on), and the log sequence of the write or the drop.
-type Changed struct {
-	Type string `json:"type"`
-	wire.Change
-	Seq uint64 `json:"seq"`
-}
+type Changed = wire.Changed
 
 // ErrNoChanges: the collection does not publish its changes.
 var ErrNoChanges = errors.New("the collection does not publish its changes")
@@ -45,7 +38,9 @@ func (s *State) Held() int64 { return s.held }
 // time, and returns the state that they are. held is about how many bytes that takes so far.
 //
 // After is asked for before the documents are read, because lapse publishes a change before it commits that.
-func (c *Client) Documents(ctx context.Context, collection, id string, f func(page []wire.Document, held int64) error) (s State, err error) {
+func (c *Client) Documents(
+	ctx context.Context, collection, id string, f func(page []wire.Document, held int64) error,
+) (s State, err error) {
 	config, err := c.Config(ctx, collection)
 	if err == nil && !config.Changes {
 		err = fmt.Errorf("%s: %w: set its property changes (lapse config %s --changes)", collection, ErrNoChanges, collection)
@@ -67,11 +62,9 @@ func (c *Client) Documents(ctx context.Context, collection, id string, f func(pa
 	if err != nil {
 		return s, err
 	}
-	within, cancel := c.l.Within(ctx, streamInfoAPI+c.l.Prefix.EventsStream())
-	defer cancel()
-	stream, err := c.l.JS.Stream(within, c.l.Prefix.EventsStream())
+	stream, err := eventsStream(ctx, c.l, c.l.Prefix.EventsStream())
 	if err != nil {
-		return s, c.l.StreamError("look up the stream "+c.l.Prefix.EventsStream(), "", err)
+		return s, err
 	}
 	later, err := read[wire.SettledReply](ctx, c, "settled", collection, nil)
 	if err != nil {
@@ -128,50 +121,16 @@ func (s *State) note(d *wire.Document) {
 	}
 }
 
-// About is what a message of the stream of events is about.
-type About struct {
-	ID  string
-	Seq uint64 // of a change or a drop: the log sequence of the write; of others 0
-	// The version that has expired, or will, and the instant at which the message was due.
-	Etag wire.Etag
-	At   wire.Time
-}
-
-// Has reports whether the state has the effect of a message at a sequence of the stream.
-func (s *State) Has(seq uint64, m About) bool {
-	if s == nil || seq > s.End {
+// Has reports whether the state has the effect of a message at a sequence of the stream. It has that of no rejection.
+func (s *State) Has(seq uint64, m wire.About) bool {
+	if s == nil || seq > s.End || m.Kind == wire.KindRejected {
 		return false
 	}
 	p := s.place(m.ID)
-	if m.Seq != 0 {
+	if m.Kind == wire.KindChanged {
 		return m.Seq <= max(p.Seq, uint64(s.written[m.ID]))
 	}
-	return m.At < p.Watermark || m.Etag < s.written[m.ID]
-}
-
-// about is what a notification is about; zero of a rejection, which no state has.
-func (n Notification) about() About {
-	switch {
-	case n.Changed != nil:
-		return About{ID: n.Changed.ID, Seq: n.Changed.Seq}
-	case n.Expired != nil:
-		return About{ID: n.Expired.ID, Etag: n.Expired.Etag, At: n.Expired.ExpiredAt}
-	case n.Due != nil:
-		return About{ID: n.Due.ID, Etag: n.Due.Etag, At: n.Due.DueAt}
-	case n.Expiring != nil:
-		return About{ID: n.Expiring.ID, Etag: n.Expiring.Etag, At: n.Expiring.At()}
-	}
-	return About{}
-}
-
-// readChanged reads the message about a change.
-func readChanged(msg jetstream.Msg) (*Changed, error) {
-	header := msg.Headers()
-	n := &Changed{Type: header.Get("ce-type")}
-	id := header.Get("ce-id") // it ends with the sequence and a word
-	id = id[:max(0, strings.LastIndexByte(id, '/'))]
-	_, seqErr := fmt.Sscan(id[strings.LastIndexByte(id, '/')+1:], &n.Seq)
-	return n, errors.Join(json.Unmarshal(msg.Data(), &n.Change), seqErr)
+	return m.At < p.Watermark || wire.Etag(m.Seq) < s.written[m.ID]
 }
 
 // ChangeKind is what a [Change] is.
@@ -242,7 +201,8 @@ func newChange[T any](n Notification) (c Change[T], err error) {
 		body = d.Document
 	default:
 		d := n.Changed
-		c = Change[T]{Kind: ChangeKind(d.Kind()), ID: d.ID, Omitted: d.Omitted, Unchanged: d.Unchanged, Etag: d.Etag, Seq: d.Seq, Ts: instant(&d.Ts)}
+		c = Change[T]{Kind: ChangeKind(d.Kind()), ID: d.ID, Omitted: d.Omitted, Unchanged: d.Unchanged, Etag: d.Etag,
+			Seq: d.Seq, Ts: instant(&d.Ts)}
 		body, expiresAt = d.Document, d.ExpiresAt
 	}
 	if expiresAt != nil {
@@ -253,10 +213,4 @@ func newChange[T any](n Notification) (c Change[T], err error) {
 		c.Value, err = decode[T](body)
 	}
 	return c, err
-}
-
-// Kind is the last word but one of the type: created, updated, deleted or dropped.
-func (c Changed) Kind() string {
-	kind := strings.TrimSuffix(c.Type, ".v1")
-	return kind[strings.LastIndexByte(kind, '.')+1:]
 }

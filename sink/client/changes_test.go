@@ -28,7 +28,8 @@ func watched(t *testing.T) (*clienttest.Lapse, *client.Collection[counter]) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := all.Watch(t.Context(), nil); !errors.Is(err, client.ErrNoChanges) || !strings.Contains(err.Error(), "lapse config all --changes") {
+	if err := all.Watch(t.Context(), nil); !errors.Is(err, client.ErrNoChanges) || !strings.Contains(err.Error(),
+		"lapse config all --changes") {
 		t.Errorf("a collection without changes is watched: %v", err)
 	}
 	if _, err := all.Configure(t.Context(), client.Config{DefaultTTL: client.Never, Changes: true}); err != nil {
@@ -89,7 +90,8 @@ func watchFromTheState(t *testing.T, opts ...client.Option) {
 	if len(got) > 1 && got[0] == "stored b 1" { // a list has no order
 		got[0], got[1] = got[1], got[0]
 	}
-	want := []string{"stored a 2", "stored b 1", "current  0", "updated a 3", "created c 1", "deleted c 0", "expired b 1", "dropped  0"}
+	want := []string{"stored a 2", "stored b 1", "current  0", "updated a 3", "created c 1", "deleted c 0", "expired b 1",
+		"dropped  0"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -165,19 +167,20 @@ func TestWatchOfOneDocument(t *testing.T) {
 		t.Helper()
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
-		err := l.Client().Watch(ctx, client.WatchOptions{Collection: "all", ID: "a", Changes: true, After: after}, func(n client.Notification) error {
-			one := "stored"
-			switch {
-			case n.Current:
-				one = "current"
-			case n.Changed != nil:
-				one, last = n.Changed.Kind(), n.Seq
-			}
-			if got = append(got, one); one == until {
-				stop()
-			}
-			return nil
-		})
+		err := l.Client().Watch(ctx, client.WatchOptions{Collection: "all", ID: "a", Changes: true, After: after},
+			func(n client.Notification) error {
+				one := "stored"
+				switch {
+				case n.Current:
+					one = "current"
+				case n.Changed != nil:
+					one, last = n.Changed.Kind(), n.Seq
+				}
+				if got = append(got, one); one == until {
+					stop()
+				}
+				return nil
+			})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -51,6 +51,9 @@ func Connect(opts Options) (*Client, error) {
 // Conn is the connection, for what this package does not do. It is closed with the client.
 func (c *Client) Conn() *nats.Conn { return c.l.NC }
 
+// Prefix is the prefix of the lapse that the client is for.
+func (c *Client) Prefix() wire.Prefix { return c.l.Prefix }
+
 // Close closes the connection.
 func (c *Client) Close() { c.l.NC.Close() }
 
@@ -67,8 +70,8 @@ func (c *Client) Snapshot(ctx context.Context, progress func(SnapshotProgress)) 
 	return takeSnapshots(ctx, c.l, false, progress)
 }
 
-// Forget orders lapse to let go at once of what may go of all that has expired, or was deleted or overwritten, and waits
-// until it has or ctx is done. It calls progress when something has changed. The order is repeated to new owners.
+// Forget orders lapse to let go at once of what may go of all that has expired, or was deleted or overwritten, and
+// waits until it has or ctx is done. It calls progress when something has changed. The order is repeated to new owners.
 func (c *Client) Forget(ctx context.Context, progress func(SnapshotProgress)) (SnapshotProgress, error) {
 	return takeSnapshots(ctx, c.l, true, progress)
 }

@@ -46,7 +46,8 @@ func newBench(t *testing.T, streams bool) *bench {
 	if !streams {
 		return b
 	}
-	for _, config := range []jetstream.StreamConfig{{Name: wire.DefaultPrefix.LogStream(), Subjects: wire.DefaultPrefix.Log(0, 1).Subjects()}, eventsConfig()} {
+	for _, config := range []jetstream.StreamConfig{{Name: wire.DefaultPrefix.LogStream(),
+		Subjects: wire.DefaultPrefix.Log(0, 1).Subjects()}, eventsConfig()} {
 		if _, err := b.js.CreateStream(t.Context(), config); err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +134,8 @@ func TestWriteWaitsForTheOutcome(t *testing.T) {
 func TestWriteWhoseAcknowledgementIsLost(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, false)
-	log := jetstream.StreamConfig{Name: wire.DefaultPrefix.LogStream(), Subjects: wire.DefaultPrefix.Log(0, 1).Subjects(), NoAck: true}
+	log := jetstream.StreamConfig{Name: wire.DefaultPrefix.LogStream(), Subjects: wire.DefaultPrefix.Log(0, 1).Subjects(),
+		NoAck: true}
 	if _, err := b.js.CreateStream(t.Context(), log); err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +150,8 @@ func TestWriteWhoseAcknowledgementIsLost(t *testing.T) {
 func TestAWriteWithoutAnOutcomeIsDurable(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, true)
-	_, err := b.client(t, short).Write(t.Context(), client.Message{Subject: wire.DefaultPrefix.Write(wire.Touch, "orders", "42")})
+	_, err := b.client(t, short).Write(t.Context(), client.Message{Subject: wire.DefaultPrefix.Write(wire.Touch, "orders",
+		"42")})
 	wantError(t, err, "no outcome within 3s", "durable (sequence 1", "lapse will apply or reject it")
 }
 
@@ -185,7 +188,8 @@ func TestWithoutLapse(t *testing.T) {
 	c := b.client(t, 8*time.Second)
 	const want = `no lapse answers at nats://127.0.0.1`
 	_, err := c.Write(t.Context(), client.Message{Subject: "lapse.write.touch.orders.42"})
-	wantError(t, err, want, "nothing listens on lapse.write.touch.orders.42 there", `Is "lapse serve" running, with the prefix "lapse"?`)
+	wantError(t, err, want, "nothing listens on lapse.write.touch.orders.42 there",
+		`Is "lapse serve" running, with the prefix "lapse"?`)
 	_, err = c.Get(t.Context(), "orders", "42")
 	wantError(t, err, want, "lapse.read.get.orders.42")
 	_, err = c.Count(t.Context(), "orders")
@@ -200,7 +204,8 @@ func TestWithoutLapse(t *testing.T) {
 func TestAMessageOverTheMaximumPayload(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, true)
-	_, err := b.client(t, limit).Write(t.Context(), client.Message{Subject: "lapse.write.upsert.orders.42", Body: make([]byte, 2<<20)})
+	_, err := b.client(t, limit).Write(t.Context(), client.Message{Subject: "lapse.write.upsert.orders.42",
+		Body: make([]byte, 2<<20)})
 	wantError(t, err, "maximum payload of 1048576 bytes", "8 KiB less")
 }
 
@@ -220,7 +225,8 @@ func TestAReadThatIsNotAnswered(t *testing.T) {
 // event publishes an expiry event, as lapse would.
 func (b *bench) event(t *testing.T, collection, id string) {
 	t.Helper()
-	body := fmt.Sprintf(`{"id":%q,"collection":%q,"document":{"a": "<"},"etag":"7","ts":"2026-01-31T12:00:00.000Z","ttl":5,"expiredAt":"2026-01-31T12:00:05.000Z"}`, id, collection)
+	body := fmt.Sprintf(`{"id":%q,"collection":%q,"document":{"a": "<"},"etag":"7","ts":"2026-01-31T12:00:00.000Z",`+
+		`"ttl":5,"expiredAt":"2026-01-31T12:00:05.000Z"}`, id, collection)
 	if _, err := b.js.Publish(t.Context(), wire.DefaultPrefix.Expired(collection, id), []byte(body)); err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +235,8 @@ func (b *bench) event(t *testing.T, collection, id string) {
 func (b *bench) reject(t *testing.T, rest string) {
 	t.Helper()
 	msg := &nats.Msg{Subject: "lapse.rejected." + rest, Data: []byte("{bad"), Header: nats.Header{
-		wire.HeaderCode: {"400"}, wire.HeaderError: {"wrong"}, wire.HeaderSubject: {"lapse.write.upsert." + rest}, wire.HeaderSeq: {"12"}, wire.HeaderTruncated: {"999"},
+		wire.HeaderCode: {"400"}, wire.HeaderError: {"wrong"}, wire.HeaderSubject: {"lapse.write.upsert." + rest},
+		wire.HeaderSeq: {"12"}, wire.HeaderTruncated: {"999"},
 	}}
 	if _, err := b.js.PublishMsg(t.Context(), msg); err != nil {
 		t.Fatal(err)
@@ -269,7 +276,8 @@ func TestWatchFollowsTheGivenSubjects(t *testing.T) {
 	b := newBench(t, true)
 	b.event(t, "orders", "old")
 	beside := ""
-	for i := 0; wire.DefaultPrefix.Stored("lapse.expired.orders."+beside) != wire.DefaultPrefix.Stored("lapse.expired.orders.a%2Eb"); i++ {
+	stored := wire.DefaultPrefix.Stored
+	for i := 0; stored("lapse.expired.orders."+beside) != stored("lapse.expired.orders.a%2Eb"); i++ {
 		beside = fmt.Sprint("c", i)
 	}
 	all := func() {
@@ -290,14 +298,19 @@ func TestWatchFollowsTheGivenSubjects(t *testing.T) {
 		opts client.WatchOptions
 		want []string
 	}{
-		"all":        {client.WatchOptions{}, []string{"expired orders/a.b", "expired orders/" + beside, "expired carts/c", "expired last/last"}},
-		"collection": {client.WatchOptions{Collection: "orders"}, []string{"expired orders/a.b", "expired orders/" + beside, "expired orders/last", "expired orders/a.b"}},
-		"document":   {client.WatchOptions{Collection: "orders", ID: "a.b"}, []string{"expired orders/a.b", "expired orders/a.b"}},
+		"all": {client.WatchOptions{}, []string{"expired orders/a.b", "expired orders/" + beside, "expired carts/c",
+			"expired last/last"}},
+		"collection": {client.WatchOptions{Collection: "orders"}, []string{"expired orders/a.b", "expired orders/" + beside,
+			"expired orders/last", "expired orders/a.b"}},
+		"document": {client.WatchOptions{Collection: "orders", ID: "a.b"}, []string{"expired orders/a.b",
+			"expired orders/a.b"}},
 		"rejected": {client.WatchOptions{Collection: "orders", Rejected: true}, []string{
-			"expired orders/a.b", "rejected lapse.write.upsert.orders.a%2Eb", "expired orders/" + beside, "rejected lapse.write.upsert.orders." + beside,
+			"expired orders/a.b", "rejected lapse.write.upsert.orders.a%2Eb", "expired orders/" + beside, "rejected " +
+				"lapse.write.upsert.orders." + beside,
 			"rejected lapse.write.upsert.orders", "rejected lapse.write.upsert.orders.too.many", "expired orders/last"}},
 		"rejected of a document": {client.WatchOptions{Collection: "orders", ID: "a.b", Rejected: true}, []string{
-			"expired orders/a.b", "rejected lapse.write.upsert.orders.a%2Eb", "expired orders/a.b", "rejected lapse.write.upsert.orders.a%2Eb"}},
+			"expired orders/a.b", "rejected lapse.write.upsert.orders.a%2Eb", "expired orders/a.b", "rejected " +
+				"lapse.write.upsert.orders.a%2Eb"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(c.want, b.watch(t, c.opts, len(c.want), all)); diff != "" {
@@ -319,7 +332,10 @@ func TestWatchReturnsTheWholeRejection(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), limit)
 	defer stop()
 	var got *client.Rejection
-	err := b.client(t, limit).Watch(ctx, client.WatchOptions{Rejected: true, Watching: func([]string) { b.reject(t, "orders.1") }}, func(n client.Notification) error {
+	err := b.client(t, limit).Watch(ctx, client.WatchOptions{Rejected: true, Watching: func([]string) {
+		b.reject(t,
+			"orders.1")
+	}}, func(n client.Notification) error {
 		got = n.Rejected
 		stop()
 		return nil
@@ -327,7 +343,8 @@ func TestWatchReturnsTheWholeRejection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &client.Rejection{Code: 400, Error: "wrong", Subject: "lapse.write.upsert.orders.1", Seq: 12, Body: "{bad", Truncated: 999}
+	want := &client.Rejection{Code: 400, Error: "wrong", Subject: "lapse.write.upsert.orders.1", Seq: 12, Body: "{bad",
+		Truncated: 999}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -337,7 +354,10 @@ func TestWatchEndsWithTheErrorOfItsCaller(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, true)
 	full := errors.New("disk full")
-	err := b.client(t, limit).Watch(t.Context(), client.WatchOptions{Watching: func([]string) { b.event(t, "orders", "1") }}, func(client.Notification) error { return full })
+	err := b.client(t, limit).Watch(t.Context(), client.WatchOptions{Watching: func([]string) {
+		b.event(t, "orders",
+			"1")
+	}}, func(client.Notification) error { return full })
 	if !errors.Is(err, full) {
 		t.Errorf("error %v", err)
 	}

@@ -49,13 +49,16 @@ func TestClocks(t *testing.T) {
 		t.Errorf("expires at %s, want %s", got, first)
 	}
 	begin := time.Now().Add(-10 * time.Minute).Truncate(time.Millisecond)
-	if got := expires(orders.Upsert(ctx, "1", Order{}, client.ClockFrom(begin), client.TTL(time.Hour))); !got.Equal(begin.Add(time.Hour)) {
+	if got := expires(orders.Upsert(ctx, "1", Order{}, client.ClockFrom(begin),
+		client.TTL(time.Hour))); !got.Equal(begin.Add(time.Hour)) {
 		t.Errorf("from %s it expires at %s", begin, got)
 	}
-	if got := expires(orders.Touch(ctx, "1", client.ClockFrom(begin.Add(time.Minute)))); !got.Equal(begin.Add(time.Hour + time.Minute)) {
+	if got := expires(orders.Touch(ctx, "1",
+		client.ClockFrom(begin.Add(time.Minute)))); !got.Equal(begin.Add(time.Hour + time.Minute)) {
 		t.Errorf("touched, a minute after %s, it expires at %s", begin, got)
 	}
-	if w, err := orders.Create(ctx, "over", Order{}, client.ClockFrom(begin), client.TTL(time.Minute)); err != nil || w.ExpiresAt.After(w.Ts) {
+	if w, err := orders.Create(ctx, "over", Order{}, client.ClockFrom(begin), client.TTL(time.Minute)); err != nil ||
+		w.ExpiresAt.After(w.Ts) {
 		t.Errorf("one that is over: %+v, %v", w, err)
 	}
 	_, err = orders.Upsert(ctx, "1", Order{}, client.ClockFrom(at))
@@ -126,5 +129,6 @@ func testLimited(t *testing.T, orders *client.Collection[Order], at time.Time) {
 	invalid(orders.Patch(ctx, "1", json.RawMessage(`{"ttl":60}`), client.NotAfter(at)))
 	invalid(orders.Touch(ctx, "1", client.NotAfter(at)))
 	invalid(orders.Configure(ctx, client.Config{}, client.NotAfter(at)))
-	invalid(orders.Upsert(ctx, "1", Order{}, client.TTL(time.Hour), client.NotAfter(time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))))
+	invalid(orders.Upsert(ctx, "1", Order{}, client.TTL(time.Hour), client.NotAfter(time.Date(10000, 1, 1, 0, 0, 0, 0,
+		time.UTC))))
 }

@@ -110,7 +110,9 @@ func (o *Collection[T]) Delete(ctx context.Context, id string, options ...Option
 	return o.write(ctx, wire.Delete, id, nil, options)
 }
 
-func (o *Collection[T]) write(ctx context.Context, op wire.Op, id string, document any, options []Option) (Written, error) {
+func (o *Collection[T]) write(
+	ctx context.Context, op wire.Op, id string, document any, options []Option,
+) (Written, error) {
 	s, err := settle(options)
 	if err != nil {
 		return Written{}, o.wrap(id, err)
@@ -186,7 +188,8 @@ type Document[T any] struct {
 
 func newDocument[T any](d wire.Document) (Document[T], error) {
 	value, err := decode[T](d.Document)
-	return Document[T]{ID: d.ID, Value: value, Etag: d.Etag, Ts: instant(&d.Ts), ExpiresAt: instant(d.ExpiresAt), Target: d.Target}, err
+	return Document[T]{ID: d.ID, Value: value, Etag: d.Etag, Ts: instant(&d.Ts), ExpiresAt: instant(d.ExpiresAt),
+		Target: d.Target}, err
 }
 
 // Get reads a document. If it does not exist, or has expired, the error is [ErrNotFound].
@@ -194,13 +197,15 @@ func (o *Collection[T]) Get(ctx context.Context, id string) (Document[T], error)
 	return o.get(ctx, id, o.c.Get)
 }
 
-// GetRenewed is a Get that waits until the read has renewed the clock of a document that slides ([Config].SlideOnRead), if
-// it is to: ExpiresAt is the new deadline.
+// GetRenewed is a Get that waits until the read has renewed the clock of a document that slides ([Config].SlideOnRead),
+// if it is to: ExpiresAt is the new deadline.
 func (o *Collection[T]) GetRenewed(ctx context.Context, id string) (Document[T], error) {
 	return o.get(ctx, id, o.c.GetRenewed)
 }
 
-func (o *Collection[T]) get(ctx context.Context, id string, read func(ctx context.Context, collection, id string) (wire.Document, error)) (Document[T], error) {
+func (o *Collection[T]) get(
+	ctx context.Context, id string, read func(ctx context.Context, collection, id string) (wire.Document, error),
+) (Document[T], error) {
 	if err := wire.CheckID(id); err != nil {
 		return Document[T]{}, o.wrap("", invalid("%s", err))
 	}
@@ -261,7 +266,9 @@ func (o *Collection[T]) Forecast(ctx context.Context, within time.Duration, buck
 
 // ForecastFor is Forecast as if a default TTL were configured now: atOnce documents would
 // expire at once, and the buckets have those that would later. Nothing is changed.
-func (o *Collection[T]) ForecastFor(ctx context.Context, defaultTTL, within time.Duration, buckets int) (atOnce int64, later []wire.Bucket, err error) {
+func (o *Collection[T]) ForecastFor(
+	ctx context.Context, defaultTTL, within time.Duration, buckets int,
+) (atOnce int64, later []wire.Bucket, err error) {
 	ttl, err := defaultSeconds(defaultTTL)
 	if err != nil {
 		return 0, nil, o.wrap("", err)
@@ -277,9 +284,13 @@ func (o *Collection[T]) ForecastFor(ctx context.Context, defaultTTL, within time
 	return *reply.AtOnce, reply.Buckets, nil
 }
 
-func (o *Collection[T]) forecast(ctx context.Context, within time.Duration, buckets int, defaultTTL json.RawMessage) (wire.ForecastReply, error) {
+func (o *Collection[T]) forecast(
+	ctx context.Context, within time.Duration, buckets int, defaultTTL json.RawMessage,
+) (wire.ForecastReply, error) {
 	if within <= 0 || buckets < 1 || buckets > wire.MaxBuckets {
-		return wire.ForecastReply{}, invalid("a forecast of %s in %d buckets is not valid: use a duration over 0, and 1 to %d buckets", within, buckets, wire.MaxBuckets)
+		return wire.ForecastReply{}, invalid("a forecast of %s in %d buckets is not valid: use a duration over 0, and 1 to "+
+			"%d buckets", within, buckets, wire.MaxBuckets)
 	}
-	return o.c.Forecast(ctx, o.name, wire.ForecastRequest{Buckets: buckets, Within: within.String(), DefaultTTL: defaultTTL})
+	return o.c.Forecast(ctx, o.name, wire.ForecastRequest{Buckets: buckets, Within: within.String(),
+		DefaultTTL: defaultTTL})
 }

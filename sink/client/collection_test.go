@@ -31,7 +31,8 @@ func TestWarning(t *testing.T) {
 	t.Parallel()
 	_, fresh := open[Order](t, "fresh")
 	ctx := t.Context()
-	if w, err := fresh.Upsert(ctx, "1", Order{}); err != nil || !strings.HasPrefix(w.Warning, "collection fresh is not configured") {
+	if w, err := fresh.Upsert(ctx, "1", Order{}); err != nil || !strings.HasPrefix(w.Warning, "collection fresh is not "+
+		"configured") {
 		t.Errorf("where the write makes the collection: %+v, %v", w, err)
 	}
 	if _, err := fresh.Configure(ctx, client.Config{}); err != nil {
@@ -41,7 +42,8 @@ func TestWarning(t *testing.T) {
 		t.Errorf("without a TTL: %+v, %v", w, err)
 	}
 	const want = "TTL is off in collection fresh, so this document will not expire: "
-	if w, err := fresh.Upsert(ctx, "1", Order{}, client.TTL(time.Hour)); err != nil || !strings.HasPrefix(w.Warning, want) {
+	if w, err := fresh.Upsert(ctx, "1", Order{}, client.TTL(time.Hour)); err != nil || !strings.HasPrefix(w.Warning,
+		want) {
 		t.Errorf("with one: %+v, %v", w, err)
 	}
 	warnings := 0
@@ -79,22 +81,26 @@ func TestOperations(t *testing.T) {
 	if err != nil || first.Etag == 0 {
 		t.Errorf("%+v, %v", first, err)
 	}
-	_, err = orders.Configure(ctx, client.Config{DefaultTTL: client.Never, Indexing: wire.Lazy}, client.IfMatch(first.Etag))
+	_, err = orders.Configure(ctx, client.Config{DefaultTTL: client.Never, Indexing: wire.Lazy},
+		client.IfMatch(first.Etag))
 	if err != nil {
 		t.Error(err)
 	}
 	_, err = orders.Configure(ctx, client.Config{}, client.IfMatch(first.Etag))
 	wantIs(t, err, client.ErrPrecondition)
-	if config, err = orders.Config(ctx); err != nil || config.DefaultTTL != client.Never || config.Indexing != wire.Lazy || config.Etag == 0 {
+	if config, err = orders.Config(ctx); err != nil || config.DefaultTTL != client.Never || config.Indexing != wire.Lazy ||
+		config.Etag == 0 {
 		t.Errorf("%+v, %v", config, err)
 	}
 
 	created, err := orders.Create(ctx, "a.b/c", Order{Item: "<tea>"}, client.TTL(time.Hour), client.Traceparent(trace))
-	if err != nil || !created.Created || created.Seq != uint64(created.Etag) || created.ExpiresAt.Sub(created.Ts) != time.Hour {
+	if err != nil || !created.Created || created.Seq != uint64(created.Etag) ||
+		created.ExpiresAt.Sub(created.Ts) != time.Hour {
 		t.Errorf("%+v, %v", created, err)
 	}
 	doc, err := orders.Get(ctx, "a.b/c")
-	if err != nil || doc.Value.Item != "<tea>" || doc.ID != "a.b/c" || doc.Etag != created.Etag || !doc.Ts.Equal(created.Ts) || !doc.ExpiresAt.Equal(created.ExpiresAt) {
+	if err != nil || doc.Value.Item != "<tea>" || doc.ID != "a.b/c" || doc.Etag != created.Etag ||
+		!doc.Ts.Equal(created.Ts) || !doc.ExpiresAt.Equal(created.ExpiresAt) {
 		t.Errorf("%+v, %v", doc, err)
 	}
 	replaced, err := orders.Replace(ctx, "a.b/c", Order{Item: "coffee"}, client.IfExists())
@@ -160,7 +166,8 @@ func TestInvalidArguments(t *testing.T) {
 	} {
 		_, err := orders.Upsert(ctx, "1", Order{}, client.TTL(d))
 		wantIs(t, err, client.ErrInvalid)
-		wantError(t, err, "orders/1: TTL "+text+" is not valid: use a whole number of seconds from 1 s to 2147483647 s, or client.Never")
+		wantError(t, err, "orders/1: TTL "+text+" is not valid: use a whole number of seconds from 1 s to 2147483647 s, or "+
+			"client.Never")
 		if d == 0 {
 			continue // off
 		}

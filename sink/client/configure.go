@@ -56,7 +56,8 @@ func (o *Collection[T]) Configure(ctx context.Context, config Config, options ..
 	if err != nil {
 		return Written{}, o.wrap("", err)
 	}
-	asked := wire.Config{DefaultTTL: ttl, IndexingMode: config.Indexing, Changes: config.Changes, Paused: config.Paused, Indexes: config.Indexes}
+	asked := wire.Config{DefaultTTL: ttl, IndexingMode: config.Indexing, Changes: config.Changes, Paused: config.Paused,
+		Indexes: config.Indexes}
 	if config.SlideOnRead {
 		asked.SlideOnRead = cmp.Or(wire.Slide(config.SlideAfter), wire.SlideTenth)
 	}
@@ -76,7 +77,8 @@ func (o *Collection[T]) Configure(ctx context.Context, config Config, options ..
 	case after != 0 && !config.SlideOnRead:
 		return Written{}, o.wrap("", invalid("SlideAfter belongs to SlideOnRead: set both, or leave SlideAfter out"))
 	case !(after >= 0 && after < 1):
-		return Written{}, o.wrap("", invalid("SlideAfter %v is not valid: use a number over 0 and under 1, or 0 for a tenth", after))
+		return Written{}, o.wrap("", invalid("SlideAfter %v is not valid: use a number over 0 and under 1, or 0 for a tenth",
+			after))
 	}
 	for _, d := range config.WarnBefore {
 		before, err := wholeSeconds("WarnBefore", d)
@@ -102,7 +104,8 @@ func (o *Collection[T]) Drop(ctx context.Context, options ...Option) (Written, e
 func (o *Collection[T]) send(ctx context.Context, subject string, body []byte, options []Option) (Written, error) {
 	s, err := settle(options)
 	if err == nil && s.document() {
-		err = invalid("a configuration and a drop have no document: leave the options TTL, ExpiresAt, NotAfter, KeepClock, ClockFrom, Target and ID out")
+		err = invalid("a configuration and a drop have no document: leave the options TTL, ExpiresAt, NotAfter, KeepClock, " +
+			"ClockFrom, Target and ID out")
 	}
 	if err != nil {
 		return Written{}, o.wrap("", err)
@@ -118,7 +121,8 @@ func (o *Collection[T]) Config(ctx context.Context) (Config, error) {
 		return Config{}, o.wrap("", err)
 	}
 	config := Config{Indexing: found.IndexingMode, Etag: found.Etag, SlideOnRead: found.SlideOnRead != 0,
-		Changes: found.Changes, Paused: found.Paused, Indexes: found.Indexes, NoEventBody: found.EventBody != nil && !*found.EventBody,
+		Changes: found.Changes, Paused: found.Paused, Indexes: found.Indexes, NoEventBody: found.EventBody != nil &&
+			!*found.EventBody,
 		MinTTL: time.Duration(found.MinTTL) * time.Second, MaxTTL: time.Duration(found.MaxTTL) * time.Second,
 		MaxLife: time.Duration(found.MaxLife) * time.Second}
 	if found.SlideOnRead != wire.SlideTenth {
@@ -151,7 +155,8 @@ func defaultSeconds(d time.Duration) (*int32, error) {
 	n, err := seconds(d)
 	switch {
 	case err != nil:
-		return nil, invalid("default TTL %s is not valid: use a whole number of seconds from 1 s to %d s, client.Never, or 0 for off", d, ttlrules.MaxSeconds)
+		return nil, invalid("default TTL %s is not valid: use a whole number of seconds from 1 s to %d s, client.Never, or "+
+			"0 for off", d, ttlrules.MaxSeconds)
 	case n == 0:
 		return nil, nil
 	}

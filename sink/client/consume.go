@@ -2,9 +2,7 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -123,30 +121,31 @@ type Expired[T any] struct {
 // and [ErrUnavailable] at the beginning, or if the client is closed. Options.Notice gets the
 // errors of handlers. If somebody deletes the consumer while no process uses it, the next call
 // begins a new one, and what the stream stored in between is handled only with [Since].
-func (o *Collection[T]) OnExpired(ctx context.Context, durable string, handle func(context.Context, Expired[T]) error, options ...ConsumeOption) error {
-	return o.consume(ctx, durable, o.c.subjects(expired, o.name, ""), nil, options, func(ctx context.Context, msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
-		event, err := newExpired[T](msg, meta)
+func (o *Collection[T]) OnExpired(
+	ctx context.Context, durable string, handle func(context.Context, Expired[T]) error, options ...ConsumeOption,
+) error {
+	return o.consume(ctx, durable, o.c.subjects(wire.KindExpired, o.name, ""), nil, options, func(ctx context.Context,
+		n Notification, trace string, attempt int) error {
+		event := n.Expired
+		value, err := valueOf[T](event.Document, event.Omitted)
 		if err != nil {
 			return err
 		}
-		return handle(ctx, event)
+		return handle(ctx, Expired[T]{
+			Collection: event.Collection, ID: event.ID, Value: value, Omitted: event.Omitted, Etag: event.Etag,
+			Ts:  instant(&event.Ts),
+			TTL: time.Duration(event.TTL) * time.Second, ExpiredAt: instant(&event.ExpiredAt), Traceparent: trace,
+			Attempt: attempt,
+		})
 	})
 }
 
-func newExpired[T any](msg jetstream.Msg, meta *jetstream.MsgMetadata) (e Expired[T], err error) {
-	var event wire.Event
-	if err := json.Unmarshal(msg.Data(), &event); err != nil {
-		return e, fmt.Errorf("event %d on %s is not valid: %w", meta.Sequence.Stream, msg.Subject(), err)
+// valueOf is the document of a message; the zero value if it was omitted.
+func valueOf[T any](document []byte, omitted bool) (value T, err error) {
+	if omitted {
+		return value, nil
 	}
-	e = Expired[T]{
-		Collection: event.Collection, ID: event.ID, Omitted: event.Omitted, Etag: event.Etag, Ts: instant(&event.Ts),
-		TTL: time.Duration(event.TTL) * time.Second, ExpiredAt: instant(&event.ExpiredAt),
-		Traceparent: msg.Headers().Get(wire.HeaderTrace), Attempt: int(meta.NumDelivered),
-	}
-	if !event.Omitted {
-		e.Value, err = decode[T](event.Document)
-	}
-	return e, err
+	return decode[T](document)
 }
 
 // Expiring is a warning: the version will expire. Collection, ID, Etag, Before and ExpiresAt together
@@ -169,49 +168,57 @@ type Expiring[T any] struct {
 // OnExpiring calls handle with each warning of the collection: see Config.WarnBefore. It works like
 // [Collection.OnExpired], and needs a name of its own. A warning that comes late, because its consumer
 // was away, may come after the document has expired: see ExpiresAt.
-func (o *Collection[T]) OnExpiring(ctx context.Context, durable string, handle func(context.Context, Expiring[T]) error, options ...ConsumeOption) error {
-	return o.consume(ctx, durable, o.c.subjects(expiring, o.name, ""), nil, options, func(ctx context.Context, msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
-		warning, err := newExpiring[T](msg, meta)
+func (o *Collection[T]) OnExpiring(
+	ctx context.Context, durable string, handle func(context.Context, Expiring[T]) error, options ...ConsumeOption,
+) error {
+	return o.consume(ctx, durable, o.c.subjects(wire.KindExpiring, o.name, ""), nil, options, func(ctx context.Context,
+		n Notification, trace string, attempt int) error {
+		warning := n.Expiring
+		value, err := valueOf[T](warning.Document, warning.Omitted)
 		if err != nil {
 			return err
 		}
-		return handle(ctx, warning)
+		return handle(ctx, Expiring[T]{
+			Collection: warning.Collection, ID: warning.ID, Value: value, Omitted: warning.Omitted, Etag: warning.Etag,
+			Ts:  instant(&warning.Ts),
+			TTL: time.Duration(warning.TTL) * time.Second, ExpiresAt: instant(&warning.ExpiresAt),
+			Before:      time.Duration(warning.Before) * time.Second,
+			Traceparent: trace, Attempt: attempt,
+		})
 	})
-}
-
-func newExpiring[T any](msg jetstream.Msg, meta *jetstream.MsgMetadata) (e Expiring[T], err error) {
-	var warning wire.Expiring
-	if err := json.Unmarshal(msg.Data(), &warning); err != nil {
-		return e, fmt.Errorf("warning %d on %s is not valid: %w", meta.Sequence.Stream, msg.Subject(), err)
-	}
-	e = Expiring[T]{
-		Collection: warning.Collection, ID: warning.ID, Omitted: warning.Omitted, Etag: warning.Etag, Ts: instant(&warning.Ts),
-		TTL: time.Duration(warning.TTL) * time.Second, ExpiresAt: instant(&warning.ExpiresAt), Before: time.Duration(warning.Before) * time.Second,
-		Traceparent: msg.Headers().Get(wire.HeaderTrace), Attempt: int(meta.NumDelivered),
-	}
-	if !warning.Omitted {
-		e.Value, err = decode[T](warning.Document)
-	}
-	return e, err
 }
 
 // OnRejected calls handle with each rejection of a write to the collection, of a configuration
 // or of a drop. It works like [Collection.OnExpired], and needs a name of its own.
-func (o *Collection[T]) OnRejected(ctx context.Context, durable string, handle func(context.Context, Rejection) error, options ...ConsumeOption) error {
-	return o.consume(ctx, durable, o.c.subjects(rejected, o.name, ""), nil, options, func(ctx context.Context, msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
-		rejection, err := readRejection(msg)
-		if err != nil {
-			return fmt.Errorf("rejection %d on %s is not valid: %w", meta.Sequence.Stream, msg.Subject(), err)
-		}
-		return handle(ctx, *rejection)
+func (o *Collection[T]) OnRejected(
+	ctx context.Context, durable string, handle func(context.Context, Rejection) error, options ...ConsumeOption,
+) error {
+	return o.consume(ctx, durable, o.c.subjects(wire.KindRejected, o.name, ""), nil, options, func(ctx context.Context,
+		n Notification, _ string, _ int) error {
+		return handle(ctx, *n.Rejected)
 	})
 }
 
-func (o *Collection[T]) consume(ctx context.Context, durable string, subjects []string, purpose map[string]string, options []ConsumeOption, handle func(context.Context, jetstream.Msg, *jetstream.MsgMetadata) error) error {
+// consume hands the messages of some subjects to handle, by a durable consumer.
+func (o *Collection[T]) consume(
+	ctx context.Context, durable string, subjects []string, purpose map[string]string, options []ConsumeOption,
+	handle func(_ context.Context, _ Notification, trace string, attempt int) error,
+) error {
 	w := workOptions{
 		Durable: durable, Subjects: subjects, For: purpose, Concurrency: 16, AckWait: 30 * time.Second,
 		First: time.Second, Most: time.Minute, Grace: 30 * time.Second,
-		Handle: handle, Discarded: func(err error) bool { return errors.As(err, new(discarded)) },
+		Handle: func(ctx context.Context, msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
+			raw, _, err := rawMessage(msg)
+			if err != nil {
+				return err
+			}
+			n, err := o.c.notification(raw)
+			if err != nil {
+				return err
+			}
+			return handle(ctx, n, msg.Headers().Get(wire.HeaderTrace), int(meta.NumDelivered))
+		},
+		Discarded: func(err error) bool { return errors.As(err, new(discarded)) },
 	}
 	if wire.CheckCollection(durable) != nil {
 		return o.wrap("", invalid("durable name %s is not valid: use 1 to 128 of A-Z a-z 0-9 _ -", wire.Quote(durable)))

@@ -101,7 +101,8 @@ func TestOnExpiredErrors(t *testing.T) {
 		b.event(t, "orders", id)
 	}
 	publish := func(id, rest string) {
-		body := fmt.Sprintf(`{"id":%q,"collection":"orders",%s"etag":"7","ts":"2026-01-31T12:00:00.000Z","ttl":5,"expiredAt":"2026-01-31T12:00:05.000Z"}`, id, rest)
+		body := fmt.Sprintf(`{"id":%q,"collection":"orders",%s"etag":"7","ts":"2026-01-31T12:00:00.000Z","ttl":5,`+
+			`"expiredAt":"2026-01-31T12:00:05.000Z"}`, id, rest)
 		if _, err := b.js.Publish(t.Context(), wire.DefaultPrefix.Expired("orders", id), []byte(body)); err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +141,8 @@ func TestOnExpiredErrors(t *testing.T) {
 			t.Errorf("attempt %d is numbered %d", i+1, e.Attempt)
 		}
 	}
-	if e := got["omitted"][0]; !e.Omitted || e.Value != (Order{}) || e.Etag != 7 || e.TTL != 5*time.Second || e.ExpiredAt.Sub(e.Ts) != 5*time.Second {
+	if e := got["omitted"][0]; !e.Omitted || e.Value != (Order{}) || e.Etag != 7 || e.TTL != 5*time.Second ||
+		e.ExpiredAt.Sub(e.Ts) != 5*time.Second {
 		t.Errorf("omitted: %+v", e)
 	}
 	if e := got["last"][0]; e.Omitted || e.Value.Item != "tea" || e.Collection != "orders" {
@@ -251,13 +253,15 @@ func TestOnExpiredBegins(t *testing.T) {
 	}
 	err = carts.OnExpired(t.Context(), "test", nil)
 	wantIs(t, err, client.ErrInvalid)
-	wantError(t, err, "the consumer test exists, and is for [lapse.expired.orders.>] instead of [lapse.expired.carts.>]: use another name")
+	wantError(t, err, "the consumer test exists, and is for [lapse.expired.orders.>] instead of "+
+		"[lapse.expired.carts.>]: use another name")
 	err = orders.OnRejected(t.Context(), "test", nil)
 	wantIs(t, err, client.ErrInvalid)
 	for _, name := range []string{"", "a.b", "a b", "*"} {
 		wantIs(t, orders.OnExpired(t.Context(), name, nil), client.ErrInvalid)
 	}
-	for _, option := range []client.ConsumeOption{client.Concurrency(0), client.Backoff(0, time.Second), client.Backoff(2, 1), client.AckWait(1)} {
+	for _, option := range []client.ConsumeOption{client.Concurrency(0), client.Backoff(0, time.Second), client.Backoff(2,
+		1), client.AckWait(1)} {
 		wantIs(t, orders.OnExpired(t.Context(), "test", nil, option), client.ErrInvalid)
 	}
 }
@@ -283,7 +287,11 @@ func TestOnExpiredConsumerIsLost(t *testing.T) {
 			ended := make(chan error, 1)
 			orders := b.orders(t)
 			go func() {
-				ended <- orders.OnExpired(ctx, "test", func(context.Context, client.Expired[Order]) error { close(handled); return nil }, fromTheFirst)
+				ended <- orders.OnExpired(ctx, "test", func(context.Context,
+					client.Expired[Order]) error {
+					close(handled)
+					return nil
+				}, fromTheFirst)
 			}()
 			<-handled
 			if err := remove(b.js, t.Context()); err != nil {

@@ -159,7 +159,7 @@ func (s *ConsumerStatus) add(prefix wire.Prefix, info *jetstream.ConsumerInfo) {
 // followed is what a filter is for: without the bucket of a document, of which a consumer has several.
 func followed(filter string) string {
 	part := strings.Split(filter, ".")
-	if len(part) == 3 && part[0] != due {
+	if len(part) == 3 && part[0] != string(wire.KindDue) {
 		return part[0] + "." + part[1]
 	}
 	return strings.TrimSuffix(filter, ".>")

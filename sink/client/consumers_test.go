@@ -20,15 +20,18 @@ func TestGroupConsumers(t *testing.T) {
 		infos = append(infos, &jetstream.ConsumerInfo{
 			Config: jetstream.ConsumerConfig{
 				Durable: "forward-orders-" + strconv.Itoa(n), PriorityPolicy: jetstream.PriorityPolicyPinned,
-				FilterSubjects: []string{p.Bucket(expired, "orders", n), p.Bucket(expired, "orders", n+Stripes), p.Bucket(changed, "orders", n)},
+				FilterSubjects: []string{p.Bucket(wire.KindExpired, "orders", n), p.Bucket(wire.KindExpired, "orders", n+Stripes),
+					p.Bucket(wire.KindChanged, "orders", n)},
 			},
 			NumPending: uint64(n), NumAckPending: 1, Delivered: jetstream.SequenceInfo{Last: &at},
 		})
 	}
 	infos = append(infos,
 		&jetstream.ConsumerInfo{Config: jetstream.ConsumerConfig{FilterSubject: "lapse.expired.>"}},
-		&jetstream.ConsumerInfo{Config: jetstream.ConsumerConfig{Durable: "readers-READERS", DeliverSubject: "lapse.readers.READERS"}},
-		&jetstream.ConsumerInfo{Config: jetstream.ConsumerConfig{Durable: "billing-7", FilterSubject: "lapse.expired.carts.>"}, NumPending: 5},
+		&jetstream.ConsumerInfo{Config: jetstream.ConsumerConfig{Durable: "readers-READERS",
+			DeliverSubject: "lapse.readers.READERS"}},
+		&jetstream.ConsumerInfo{Config: jetstream.ConsumerConfig{Durable: "billing-7",
+			FilterSubject: "lapse.expired.carts.>"}, NumPending: 5},
 		&jetstream.ConsumerInfo{Config: jetstream.ConsumerConfig{Durable: "all"}, NumWaiting: 1},
 		&jetstream.ConsumerInfo{Config: jetstream.ConsumerConfig{Durable: "mail", FilterSubject: "lapse.due.mail.*"}},
 	)
@@ -36,7 +39,8 @@ func TestGroupConsumers(t *testing.T) {
 	want := []ConsumerStatus{
 		{Account: "A", Name: "all", Follows: []string{">"}, Connected: true},
 		{Account: "A", Name: "billing-7", Follows: []string{"expired.carts"}, Pending: 5},
-		{Account: "A", Name: "forward-orders", Follows: []string{"changed.orders", "expired.orders"}, Stripes: Stripes, Pending: 28, Unacked: Stripes, Connected: true, Delivered: &delivered},
+		{Account: "A", Name: "forward-orders", Follows: []string{"changed.orders", "expired.orders"}, Stripes: Stripes,
+			Pending: 28, Unacked: Stripes, Connected: true, Delivered: &delivered},
 		{Account: "A", Name: "mail", Follows: []string{"due.mail.*"}},
 	}
 	got := groupConsumers(p, "A", infos)

@@ -82,7 +82,8 @@ func TestDenied(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			err := c.do(limited(t, c.inbox))
-			if !errors.Is(err, client.ErrDenied) || !strings.Contains(err.Error(), c.subject) || !strings.Contains(err.Error(), "the NATS server does not permit this user to") {
+			if !errors.Is(err, client.ErrDenied) || !strings.Contains(err.Error(), c.subject) || !strings.Contains(err.Error(),
+				"the NATS server does not permit this user to") {
 				t.Errorf("error %v, want that it names %q", err, c.subject)
 			}
 		})

@@ -350,7 +350,8 @@ func ExampleClient_Watch() {
 	defer done()
 	_, err := c.Write(ctx, client.Message{Subject: wire.DefaultPrefix.Config("orders"), Body: []byte(`{"defaultTtl":60}`)})
 	check(err)
-	_, err = c.Write(ctx, client.Message{Subject: wire.DefaultPrefix.Write(wire.Upsert, "orders", "42"), Body: []byte(`{"item":"tea"}`)})
+	_, err = c.Write(ctx, client.Message{Subject: wire.DefaultPrefix.Write(wire.Upsert, "orders", "42"),
+		Body: []byte(`{"item":"tea"}`)})
 	check(err)
 	l.Advance(time.Minute)
 	err = c.Watch(ctx, client.WatchOptions{Since: new(time.Now().Add(-time.Hour))}, func(n client.Notification) error {

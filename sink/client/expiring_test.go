@@ -18,7 +18,8 @@ const trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 // warn publishes a warning, 5 s before 2026-01-31T12:00:30Z.
 func (b *bench) warn(t *testing.T, collection, id, document string) {
 	t.Helper()
-	e := wire.Expiring{ID: id, Collection: collection, Document: []byte(document), Omitted: document == "", Etag: 7, Ts: 1769860800000, TTL: 30, ExpiresAt: 1769860830000, Before: 5}
+	e := wire.Expiring{ID: id, Collection: collection, Document: []byte(document), Omitted: document == "", Etag: 7,
+		Ts: 1769860800000, TTL: 30, ExpiresAt: 1769860830000, Before: 5}
 	if err := harness.Warn(t.Context(), b.nc, e, trace); err != nil {
 		t.Fatal(err)
 	}
@@ -57,10 +58,12 @@ func TestOnExpiring(t *testing.T) {
 	}
 	ts := time.UnixMilli(1769860800000).UTC()
 	whole := func(id string, attempt int, value Order, omitted bool) client.Expiring[Order] {
-		return client.Expiring[Order]{Collection: "orders", ID: id, Value: value, Omitted: omitted, Etag: 7, Ts: ts, TTL: 30 * time.Second,
+		return client.Expiring[Order]{Collection: "orders", ID: id, Value: value, Omitted: omitted, Etag: 7, Ts: ts,
+			TTL:       30 * time.Second,
 			ExpiresAt: ts.Add(30 * time.Second), Before: 5 * time.Second, Traceparent: trace, Attempt: attempt}
 	}
-	want := []client.Expiring[Order]{whole("discarded", 1, Order{}, false), whole("omitted", 1, Order{}, true), whole("last", 1, Order{Item: "tea"}, false), whole("last", 2, Order{Item: "tea"}, false)}
+	want := []client.Expiring[Order]{whole("discarded", 1, Order{}, false), whole("omitted", 1, Order{}, true),
+		whole("last", 1, Order{Item: "tea"}, false), whole("last", 2, Order{Item: "tea"}, false)}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -86,10 +89,14 @@ func TestWatchWarnings(t *testing.T) {
 		opts client.WatchOptions
 		want []string
 	}{
-		"all":        {client.WatchOptions{Warnings: true}, []string{"expiring orders/a.b", "expired orders/a.b", "expiring orders/c", "expiring carts/c", "expired orders/last"}},
-		"collection": {client.WatchOptions{Collection: "orders", Warnings: true, Rejected: true}, []string{"expiring orders/a.b", "rejected lapse.write.upsert.orders.a%2Eb", "expired orders/a.b", "expiring orders/c", "expired orders/last"}},
-		"document":   {client.WatchOptions{Collection: "orders", ID: "a.b", Warnings: true}, []string{"expiring orders/a.b", "expired orders/a.b"}},
-		"without":    {client.WatchOptions{}, []string{"expired orders/a.b", "expired orders/last"}},
+		"all": {client.WatchOptions{Warnings: true}, []string{"expiring orders/a.b", "expired orders/a.b",
+			"expiring orders/c", "expiring carts/c", "expired orders/last"}},
+		"collection": {client.WatchOptions{Collection: "orders", Warnings: true, Rejected: true},
+			[]string{"expiring orders/a.b", "rejected lapse.write.upsert.orders.a%2Eb", "expired orders/a.b",
+				"expiring orders/c", "expired orders/last"}},
+		"document": {client.WatchOptions{Collection: "orders", ID: "a.b", Warnings: true}, []string{"expiring orders/a.b",
+			"expired orders/a.b"}},
+		"without": {client.WatchOptions{}, []string{"expired orders/a.b", "expired orders/last"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(c.want, b.watch(t, c.opts, len(c.want), all)); diff != "" {
@@ -99,7 +106,8 @@ func TestWatchWarnings(t *testing.T) {
 	}
 	_, err := b.js.Publish(t.Context(), "lapse.expiring.orders.x", []byte("rubbish"))
 	if err == nil {
-		err = b.client(t, limit).Watch(t.Context(), client.WatchOptions{Warnings: true, Since: new(time.Unix(0, 0))}, func(client.Notification) error { return nil })
+		err = b.client(t, limit).Watch(t.Context(), client.WatchOptions{Warnings: true, Since: new(time.Unix(0, 0))},
+			func(client.Notification) error { return nil })
 	}
 	wantError(t, err, "warning ", "on lapse.expiring.orders.", "is not valid")
 }

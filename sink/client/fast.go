@@ -81,14 +81,17 @@ func lookAtLog(ctx context.Context, l *connection) (shards int, config jetstream
 	ctx, cancel := context.WithTimeout(ctx, lookFor)
 	defer cancel()
 	shards = 1
-	config, err = streamConfig(ctx, l, l.Prefix.LogStream())
+	info, err := streamInfo(ctx, l, l.Prefix.LogStream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		if config, err = streamConfig(ctx, l, l.Prefix.ConfigStream()); err == nil {
-			shards, _ = strconv.Atoi(config.Metadata[wire.ShardsKey])
-			config, err = streamConfig(ctx, l, l.Prefix.Log(0, shards).Stream())
+		if info, err = streamInfo(ctx, l, l.Prefix.ConfigStream()); err == nil {
+			shards, _ = strconv.Atoi(info.Config.Metadata[wire.ShardsKey])
+			info, err = streamInfo(ctx, l, l.Prefix.Log(0, shards).Stream())
 		}
 	}
-	return shards, config, err
+	if err != nil {
+		return shards, config, err
+	}
+	return shards, info.Config, nil
 }
 
 // newFast finds out whether the log takes fast batches. It returns nil if it does not, or if the user may not look at
@@ -96,7 +99,8 @@ func lookAtLog(ctx context.Context, l *connection) (shards int, config jetstream
 // messages.
 func newFast(ctx context.Context, p *pipe) *fast {
 	shards, config, err := lookAtLog(ctx, p.l)
-	for end := time.Now().Add(p.l.Timeout * 3 / 4); errors.Is(err, jetstream.ErrStreamNotFound) && time.Now().Before(end); {
+	for end := time.Now().Add(p.l.Timeout * 3 / 4); errors.Is(err, jetstream.ErrStreamNotFound) &&
+		time.Now().Before(end); {
 		select {
 		case <-time.After(absentAgain):
 		case <-ctx.Done():
@@ -112,16 +116,6 @@ func newFast(ctx context.Context, p *pipe) *fast {
 		f.lanes = append(f.lanes, &lane{number: shard, log: p.l.Prefix.Log(shard, shards)})
 	}
 	return f
-}
-
-func streamConfig(ctx context.Context, l *connection, name string) (jetstream.StreamConfig, error) {
-	within, cancel := l.Within(ctx, streamInfoAPI+name)
-	defer cancel()
-	stream, err := l.JS.Stream(within, name)
-	if err != nil {
-		return jetstream.StreamConfig{}, err
-	}
-	return stream.CachedInfo().Config, nil
 }
 
 // laneOf is the lane of a message; nil if it cannot be in a batch.
@@ -207,7 +201,8 @@ func (f *fast) join(ctx context.Context, lane *lane, s sent) (b *batch, probe bo
 		f.mu.Lock()
 		b := lane.batch
 		if b == nil && len(lane.left) == 0 && !f.off {
-			b = &batch{id: rand.Text(), reconnects: reconnects, subject: lane.log.Mapped(s.msg.Subject), started: make(chan struct{}), ended: make(chan struct{})}
+			b = &batch{id: rand.Text(), reconnects: reconnects, subject: lane.log.Mapped(s.msg.Subject),
+				started: make(chan struct{}), ended: make(chan struct{})}
 			lane.batch = b
 		}
 		switch {
@@ -331,10 +326,8 @@ func (f *fast) endBatch(lane *lane) bool {
 	case f.p.l.NC.Stats().Reconnects != b.reconnects:
 		f.forget(lane, b)
 		return false
-	case !b.ending:
-		b.ending = true
-		_ = f.p.l.NC.PublishMsg(&nats.Msg{Subject: b.subject, Reply: f.reply(lane, b, b.sent+1, puback.End)})
 	}
+	f.complete(lane, b)
 	return true
 }
 

@@ -26,7 +26,8 @@ type killable struct {
 }
 
 func newKillable(t *testing.T) *killable {
-	k := &killable{t: t, nats: harness.StartNATS(t, harness.NATSOptions{}), redis: harness.StartRedis(t, harness.RedisOptions{})}
+	k := &killable{t: t, nats: harness.StartNATS(t, harness.NATSOptions{}), redis: harness.StartRedis(t,
+		harness.RedisOptions{})}
 	k.start()
 	return k
 }
@@ -75,7 +76,8 @@ func wantIs(t *testing.T, err error, want ...error) {
 // It fails if the batch ends because nobody has the log yet.
 func TestABatchWaitsForLapse(t *testing.T) {
 	t.Parallel()
-	k := &killable{t: t, nats: harness.StartNATS(t, harness.NATSOptions{}), redis: harness.StartRedis(t, harness.RedisOptions{})}
+	k := &killable{t: t, nats: harness.StartNATS(t, harness.NATSOptions{}), redis: harness.StartRedis(t,
+		harness.RedisOptions{})}
 	orders, ended := k.orders(limit), make(chan error, 1)
 	go func() {
 		b, err := orders.Batch(t.Context(), nil)
@@ -272,8 +274,10 @@ func TestOnExpiredAcrossAKill(t *testing.T) {
 	operator := harness.NewClient(t, k.nats.URL(), "")
 	publish := func(from, to int) {
 		for i := from; i < to; i++ {
-			body := fmt.Sprintf(`{"id":"%d","collection":"orders","document":{},"etag":"7","ts":"2026-01-31T12:00:00.000Z","ttl":5,"expiredAt":"2026-01-31T12:00:05.000Z"}`, i)
-			if _, err := operator.JS.Publish(t.Context(), wire.DefaultPrefix.Expired("orders", fmt.Sprint(i)), []byte(body), jetstream.WithRetryAttempts(1000)); err != nil {
+			body := fmt.Sprintf(`{"id":"%d","collection":"orders","document":{},"etag":"7","ts":"2026-01-31T12:00:00.000Z",`+
+				`"ttl":5,"expiredAt":"2026-01-31T12:00:05.000Z"}`, i)
+			if _, err := operator.JS.Publish(t.Context(), wire.DefaultPrefix.Expired("orders", fmt.Sprint(i)), []byte(body),
+				jetstream.WithRetryAttempts(1000)); err != nil {
 				t.Fatal(err)
 			}
 		}

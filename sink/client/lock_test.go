@@ -101,7 +101,10 @@ func TestLockAfterTheWork(t *testing.T) {
 	t.Parallel()
 	c, locks, _ := openLocks(t)
 	broken := errors.New("broken")
-	err := c.Lock(t.Context(), "locks", "1", client.LockOptions{}, func(context.Context, wire.Etag) error { return broken })
+	err := c.Lock(t.Context(), "locks", "1", client.LockOptions{}, func(context.Context,
+		wire.Etag) error {
+		return broken
+	})
 	if !errors.Is(err, broken) {
 		t.Error(err)
 	}

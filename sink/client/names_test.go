@@ -27,7 +27,8 @@ func TestNamesOfAnotherResponder(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if reply, err := c.Collections(t.Context(), wire.CollectionsRequest{}); !errors.Is(err, wire.ErrInvalidName) || len(reply.Collections) > 0 {
+	if reply, err := c.Collections(t.Context(), wire.CollectionsRequest{}); !errors.Is(err, wire.ErrInvalidName) ||
+		len(reply.Collections) > 0 {
 		t.Errorf("%v, %v", reply, err)
 	}
 }

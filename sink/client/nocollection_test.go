@@ -24,7 +24,8 @@ func TestNoCollection(t *testing.T) {
 	_, config := orders.Config(ctx)
 	_, drop := orders.Drop(ctx)
 	for what, err := range map[string]error{"put": put, "get": get, "config": config, "drop": drop} {
-		if !errors.Is(err, client.ErrNoCollection) || !errors.Is(err, client.ErrNotFound) || !strings.Contains(err.Error(), "lapse config orders") {
+		if !errors.Is(err, client.ErrNoCollection) || !errors.Is(err, client.ErrNotFound) || !strings.Contains(err.Error(),
+			"lapse config orders") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -59,7 +59,8 @@ func TTL(d time.Duration) Option {
 	return func(s *settings) error {
 		n, err := seconds(d)
 		if err != nil || n == 0 {
-			return invalid("TTL %s is not valid: use a whole number of seconds from 1 s to %d s, or client.Never", d, ttlrules.MaxSeconds)
+			return invalid("TTL %s is not valid: use a whole number of seconds from 1 s to %d s, or client.Never", d,
+				ttlrules.MaxSeconds)
 		}
 		ttl := ttlrules.TTL(n)
 		s.ttl = &ttl
@@ -149,7 +150,8 @@ func IfExists() Option {
 func MessageID(id string) Option {
 	return func(s *settings) error {
 		if id == "" || !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl) {
-			return invalid("message id %s is not valid: use a text in UTF-8 that is not empty and has no control characters", wire.Quote(id))
+			return invalid("message id %s is not valid: use a text in UTF-8 that is not empty and has no control characters",
+				wire.Quote(id))
 		}
 		s.messageID = id
 		return nil
@@ -161,7 +163,8 @@ func MessageID(id string) Option {
 func Traceparent(trace string) Option {
 	return func(s *settings) error {
 		if !wire.ValidTraceparent(trace) {
-			return invalid("traceparent %s is not valid: use that of W3C Trace Context, such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", wire.Quote(trace))
+			return invalid("traceparent %s is not valid: use that of W3C Trace Context, such as "+
+				"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", wire.Quote(trace))
 		}
 		s.traceparent = trace
 		return nil
@@ -177,7 +180,8 @@ func AckOnly() Option {
 
 // message makes the message of a write.
 func (s settings) message(subject string, body []byte) Message {
-	return Message{Subject: subject, Body: body, IfMatch: s.ifMatch, ID: s.messageID, Traceparent: s.traceparent, ExpiresAt: s.expiresAt, NotAfter: s.notAfter, Clock: s.clock, Target: s.target}
+	return Message{Subject: subject, Body: body, IfMatch: s.ifMatch, ID: s.messageID, Traceparent: s.traceparent,
+		ExpiresAt: s.expiresAt, NotAfter: s.notAfter, Clock: s.clock, Target: s.target}
 }
 
 // encode writes a document, with the TTL if there is one. It does not change a

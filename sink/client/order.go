@@ -34,9 +34,11 @@ type Forgotten struct {
 	Until wire.Time `json:"until,omitzero"`
 }
 
-// Snapshots orders a snapshot of every shard, and waits until all are stored or ctx is done. It calls
+// takeSnapshots orders a snapshot of every shard, and waits until all are stored or ctx is done. It calls
 // progress when something has changed. A snapshot that fails is tried again.
-func takeSnapshots(ctx context.Context, l *connection, forget bool, progress func(SnapshotProgress)) (p SnapshotProgress, err error) {
+func takeSnapshots(
+	ctx context.Context, l *connection, forget bool, progress func(SnapshotProgress),
+) (p SnapshotProgress, err error) {
 	shards, err := readShards(ctx, l)
 	if err != nil {
 		return p, err
@@ -89,7 +91,9 @@ func (f *Forgotten) add(reply wire.SnapshotReply) {
 
 // ask orders a snapshot of a shard, or asks whether it is stored. The owner of the shard may have
 // just changed: then nobody answers for a moment, and the new one takes the order anew.
-func ask(ctx context.Context, l *connection, shard int, order wire.SnapshotOrder) (reply wire.SnapshotReply, err error) {
+func ask(
+	ctx context.Context, l *connection, shard int, order wire.SnapshotOrder,
+) (reply wire.SnapshotReply, err error) {
 	subject := l.Prefix.Snapshot(shard)
 	body, err := json.Marshal(order)
 	if err != nil {
@@ -110,7 +114,8 @@ func ask(ctx context.Context, l *connection, shard int, order wire.SnapshotOrder
 		case ctx.Err() != nil:
 			return reply, ctx.Err()
 		case within.Err() != nil, !errors.Is(err, nats.ErrNoResponders):
-			return reply, unavailable("the owner of shard %d does not answer (%s): lapse status shows which process it is", shard, err)
+			return reply, unavailable("the owner of shard %d does not answer (%s): lapse status shows which process it is",
+				shard, err)
 		}
 		select {
 		case <-within.Done():

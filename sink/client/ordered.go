@@ -146,16 +146,10 @@ func (c *Client) Ordered(ctx context.Context, opts OrderedOptions, handle func(c
 // open looks the consumers of the stripes up, or creates them. A stripe that does not exist begins where the
 // first one began: a process may have died before it had created them all.
 func (o *ordered) open(ctx context.Context, c *Client) error {
-	within, cancel := c.l.Within(ctx, streamInfoAPI+c.l.Prefix.EventsStream())
-	defer cancel()
 	stripes := o.subjects(c.l.Prefix)
-	var stream jetstream.Stream
-	err := c.l.Ask(within, func(ctx context.Context) (err error) {
-		stream, err = c.l.JS.Stream(ctx, c.l.Prefix.EventsStream())
-		return err
-	})
+	stream, err := eventsStream(ctx, c.l, stripes[0][0])
 	if err != nil {
-		return cmp.Or(denial(within), c.l.StreamError("look up the stream "+c.l.Prefix.EventsStream(), stripes[0][0], err))
+		return err
 	}
 	o.last = stream.CachedInfo().State.LastSeq
 	start := &jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: o.last + 1}
@@ -189,13 +183,13 @@ func (o *ordered) subjects(prefix wire.Prefix) [][]string {
 	if o.opts.Due != "" {
 		return [][]string{{prefix.Stored(prefix.Due(o.opts.Due))}}
 	}
-	kinds := []string{expired}
+	kinds := []wire.Kind{wire.KindExpired}
 	if o.opts.Warnings {
-		kinds = append(kinds, expiring)
+		kinds = append(kinds, wire.KindExpiring)
 	}
 	stripes := make([][]string, Stripes)
 	if o.opts.Changes {
-		kinds = append(kinds, changed)
+		kinds = append(kinds, wire.KindChanged)
 		stripes[0] = append(stripes[0], prefix.Dropped(o.opts.Collection))
 	}
 	for bucket := range wire.Buckets {

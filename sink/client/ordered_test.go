@@ -24,7 +24,8 @@ import (
 func (b *bench) version(t *testing.T, document string, version int) {
 	t.Helper()
 	msg := &nats.Msg{Subject: wire.DefaultPrefix.Expired("orders", document), Header: nats.Header{
-		"ce-source": {"/lapse/1/collections/orders"}, "ce-subject": {document}, "ce-id": {fmt.Sprintf("orders/%s/%d", document, version)}, "Version": {strconv.Itoa(version)},
+		"ce-source": {"/lapse/1/collections/orders"}, "ce-subject": {document}, "ce-id": {fmt.Sprintf("orders/%s/%d",
+			document, version)}, "Version": {strconv.Itoa(version)},
 	}}
 	if _, err := b.js.PublishMsg(t.Context(), msg); err != nil {
 		t.Fatal(err)
@@ -93,7 +94,8 @@ func TestO2_OrderAfterADeath(t *testing.T) {
 	}
 	publish(0, versions/2)
 	var r record
-	opts := client.OrderedOptions{Durable: "test", Collection: "orders", Since: new(time.Unix(0, 0)), AckWait: 3 * time.Second}
+	opts := client.OrderedOptions{Durable: "test", Collection: "orders", Since: new(time.Unix(0, 0)),
+		AckWait: 3 * time.Second}
 	first := b.client(t, limit)
 	err := first.Ordered(t.Context(), opts, func(ctx context.Context, m *client.Ordered) error {
 		switch n := r.add(m); {
@@ -109,7 +111,11 @@ func TestO2_OrderAfterADeath(t *testing.T) {
 	}
 	publish(versions/2, versions)
 	opts.Once = true
-	err = b.client(t, limit).Ordered(t.Context(), opts, func(_ context.Context, m *client.Ordered) error { r.add(m); return nil })
+	err = b.client(t, limit).Ordered(t.Context(), opts, func(_ context.Context,
+		m *client.Ordered) error {
+		r.add(m)
+		return nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +130,8 @@ func TestO2_OrderAfterADeath(t *testing.T) {
 func TestO2_FormerProcessAcknowledges(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, true)
-	opts := client.OrderedOptions{Durable: "test", Collection: "orders", Since: new(time.Unix(0, 0)), AckWait: 12 * time.Second, Once: true}
+	opts := client.OrderedOptions{Durable: "test", Collection: "orders", Since: new(time.Unix(0, 0)),
+		AckWait: 12 * time.Second, Once: true}
 	c := b.client(t, limit)
 	if err := c.Ordered(t.Context(), opts, nil); err != nil { // makes the consumers
 		t.Fatal(err)
@@ -137,7 +144,8 @@ func TestO2_FormerProcessAcknowledges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	consumer, err := b.js.Consumer(t.Context(), wire.DefaultPrefix.EventsStream(), fmt.Sprintf("test-%d", bucket%client.Stripes))
+	consumer, err := b.js.Consumer(t.Context(), wire.DefaultPrefix.EventsStream(), fmt.Sprintf("test-%d",
+		bucket%client.Stripes))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +230,11 @@ func TestOrderedIsShared(t *testing.T) {
 		}
 	}
 	opts.Once = true
-	if err := b.client(t, limit).Ordered(ctx, opts, func(_ context.Context, m *client.Ordered) error { r.add(m); return nil }); err != nil {
+	if err := b.client(t, limit).Ordered(ctx, opts, func(_ context.Context,
+		m *client.Ordered) error {
+		r.add(m)
+		return nil
+	}); err != nil {
 		t.Error(err)
 	}
 	stop()
@@ -236,7 +248,8 @@ func TestOrderedEndsWhileItBegins(t *testing.T) {
 	b := newBench(t, true)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := b.client(t, limit).Ordered(ctx, client.OrderedOptions{Durable: "test", Collection: "orders"}, nil); err != nil {
+	if err := b.client(t, limit).Ordered(ctx, client.OrderedOptions{Durable: "test", Collection: "orders"},
+		nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -245,15 +258,21 @@ func TestOrderedEndsWhileItBegins(t *testing.T) {
 func TestOrderedChanges(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, true)
-	for _, subject := range []string{wire.DefaultPrefix.Changed("orders", "1"), wire.DefaultPrefix.Changed("orders", "2"), wire.DefaultPrefix.Dropped("orders"), wire.DefaultPrefix.Dropped("others")} {
+	for _, subject := range []string{wire.DefaultPrefix.Changed("orders", "1"), wire.DefaultPrefix.Changed("orders", "2"),
+		wire.DefaultPrefix.Dropped("orders"), wire.DefaultPrefix.Dropped("others")} {
 		if _, err := b.js.Publish(t.Context(), subject, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for changes, want := range map[bool]int32{false: 0, true: 3} {
-		opts := client.OrderedOptions{Durable: fmt.Sprint("changes-", changes), Collection: "orders", Changes: changes, Since: new(time.Unix(0, 0)), Once: true}
+		opts := client.OrderedOptions{Durable: fmt.Sprint("changes-", changes), Collection: "orders", Changes: changes,
+			Since: new(time.Unix(0, 0)), Once: true}
 		var n atomic.Int32
-		err := b.client(t, limit).Ordered(t.Context(), opts, func(context.Context, *client.Ordered) error { n.Add(1); return nil })
+		err := b.client(t, limit).Ordered(t.Context(), opts, func(context.Context,
+			*client.Ordered) error {
+			n.Add(1)
+			return nil
+		})
 		if err != nil || n.Load() != want {
 			t.Errorf("changes %t: %d messages, %v: want %d", changes, n.Load(), err, want)
 		}
@@ -277,7 +296,11 @@ func TestOrderedDue(t *testing.T) {
 		opts.Durable, opts.Due = fmt.Sprintf("due-%d-%d", want, len(due)), due
 		var r record
 		n := 0
-		err := b.client(t, limit).Ordered(t.Context(), opts, func(_ context.Context, m *client.Ordered) error { n = r.add(m); return nil })
+		err := b.client(t, limit).Ordered(t.Context(), opts, func(_ context.Context,
+			m *client.Ordered) error {
+			n = r.add(m)
+			return nil
+		})
 		if err != nil || n != want {
 			t.Errorf("%s: %d messages, %v: want %d", due, n, err, want)
 		}

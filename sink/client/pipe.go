@@ -32,7 +32,7 @@ type answer struct {
 	Outcome   []byte // as lapse sent it; nil if the message asked for none
 }
 
-// Options are how a pipe works.
+// pipeOptions are how a pipe works.
 type pipeOptions struct {
 	Fast    bool // use fast batches where the log takes them
 	AckOnly bool // messages end with their acknowledgement, and ask for no outcome
@@ -263,7 +263,8 @@ var noRoom = []jetstream.ErrorCode{10002, 10023, 10047, 10077}
 func refusedBy(err error) error {
 	var api *jetstream.APIError
 	if errors.As(err, &api) && slices.Contains(noRoom, api.ErrorCode) {
-		return unavailable("the log has no room for the message: make room on the disk of the NATS server, or raise its limits: %v", err)
+		return unavailable("the log has no room for the message: make room on the disk of the NATS server, or raise its "+
+			"limits: %v", err)
 	}
 	return fmt.Errorf("the log refuses the message: %w", err)
 }
@@ -369,5 +370,6 @@ func (p *pipe) stalled() error {
 	if p.l.IsLost() {
 		return stalled{p.l.Lost()}
 	}
-	return stalled{unavailable("nothing was acknowledged or applied for %s: if lapse is only slow, use a longer timeout", p.l.Timeout)}
+	return stalled{unavailable("nothing was acknowledged or applied for %s: if lapse is only slow, use a longer timeout",
+		p.l.Timeout)}
 }

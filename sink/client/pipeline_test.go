@@ -58,7 +58,8 @@ func TestPipeline(t *testing.T) {
 	}
 	want := collected{
 		0: "201", 1: "duplicate of 1", 3: "201",
-		2: "the message is larger than the server's maximum payload of 1048576 bytes: a document may have 8 KiB less than that",
+		2: "the message is larger than the server's maximum payload of 1048576 bytes: a document may have 8 KiB less than " +
+			"that",
 	}
 	// The bench also answers the duplicate, and its answer may come before the acknowledgement.
 	if got[1] == "201" {
@@ -93,7 +94,8 @@ func TestPipelineIsBounded(t *testing.T) {
 	go func() {
 		defer close(sent)
 		for n := range all {
-			if err := p.Send(t.Context(), client.Message{Subject: fmt.Sprintf("lapse.write.upsert.orders.%d", n)}, n); err != nil {
+			if err := p.Send(t.Context(), client.Message{Subject: fmt.Sprintf("lapse.write.upsert.orders.%d", n)},
+				n); err != nil {
 				t.Error(err)
 				return
 			}
@@ -163,7 +165,8 @@ func TestPipelineWithoutOutcomes(t *testing.T) {
 		t.Errorf("%d are done, want 1000", len(got))
 	}
 	for tag, text := range got {
-		if !strings.Contains(text, fmt.Sprintf("durable (sequence %d in the log)", tag+1)) || strings.Contains(text, "again") {
+		if !strings.Contains(text, fmt.Sprintf("durable (sequence %d in the log)", tag+1)) || strings.Contains(text,
+			"again") {
 			t.Fatalf("message %d: %s", tag, text)
 		}
 	}

@@ -76,7 +76,8 @@ func (v Values) condition(member string, value any) QueryOption {
 	return queryOption(func(q *query) error {
 		text, err := json.Marshal(value)
 		if err != nil {
-			return invalid("the value of a condition on %s is not valid (%s): use a string, a number, a boolean or nil", wire.Quote(v.pointer), err)
+			return invalid("the value of a condition on %s is not valid (%s): use a string, a number, a boolean or nil",
+				wire.Quote(v.pointer), err)
 		}
 		if q.where == nil {
 			q.where = make(map[string]map[string]json.RawMessage)
@@ -85,7 +86,8 @@ func (v Values) condition(member string, value any) QueryOption {
 			q.where[v.pointer] = make(map[string]json.RawMessage)
 		}
 		if _, ok := q.where[v.pointer][member]; ok {
-			return invalid("there are two conditions %s on %s: use one, or In for one of several values", member, wire.Quote(v.pointer))
+			return invalid("there are two conditions %s on %s: use one, or In for one of several values", member,
+				wire.Quote(v.pointer))
 		}
 		q.where[v.pointer][member] = text
 		return nil
@@ -168,7 +170,9 @@ func (o *Collection[T]) QueryCount(ctx context.Context, options ...QueryOption) 
 }
 
 // queryPages yields the pages of a request that the options complete. After an error it ends.
-func (o *Collection[T]) queryPages(ctx context.Context, req wire.QueryRequest, options []QueryOption) iter.Seq2[wire.QueryReply, error] {
+func (o *Collection[T]) queryPages(
+	ctx context.Context, req wire.QueryRequest, options []QueryOption,
+) iter.Seq2[wire.QueryReply, error] {
 	return func(yield func(wire.QueryReply, error) bool) {
 		req, err := newQuery(req, options)
 		for {

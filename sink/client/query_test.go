@@ -35,7 +35,8 @@ func TestQueryRequests(t *testing.T) {
 			t.Error(err)
 		}
 		requests = append(requests, req)
-		page := wire.QueryReply{Documents: []wire.Document{{ID: "a" + req.Continuation, Etag: 1, Ts: 1, Document: json.RawMessage(`{"item":"tea"}`)}}}
+		page := wire.QueryReply{Documents: []wire.Document{{ID: "a" + req.Continuation, Etag: 1, Ts: 1,
+			Document: json.RawMessage(`{"item":"tea"}`)}}}
 		if req.Count {
 			n := int64(3)
 			page = wire.QueryReply{Count: &n}
@@ -50,7 +51,8 @@ func TestQueryRequests(t *testing.T) {
 	orders := b.orders(t)
 	options := []client.QueryOption{
 		client.Where("/customer").Eq("c1"), client.Where("/price").Gte(10), client.Where("/price").Lt(20.5),
-		client.Where("/status").In("new", nil, true), client.Where("/seat/row").Prefix("A<"), client.OrderBy("-/price"), client.Scan(),
+		client.Where("/status").In("new", nil,
+			true), client.Where("/seat/row").Prefix("A<"), client.OrderBy("-/price"), client.Scan(),
 	}
 	var ids []string
 	for d, err := range orders.Query(t.Context(), options...) {
@@ -75,13 +77,14 @@ func TestQueryRequests(t *testing.T) {
 
 	requests = nil
 	n, err := orders.QueryCount(t.Context(), client.Where("/price").Gt(1), client.ExpiringUntil(time.UnixMilli(7)))
-	if n != 6 || err != nil || len(requests) != 2 || !requests[1].Count || requests[0].Order != wire.ByDeadline || *requests[0].Until != 7 {
+	if n != 6 || err != nil || len(requests) != 2 || !requests[1].Count || requests[0].Order != wire.ByDeadline ||
+		*requests[0].Until != 7 {
 		t.Errorf("%d, %v, %+v", n, err, requests)
 	}
 }
 
-// TestQueryErrors: options that contradict each other are an error before anything is sent, and the answers are errors of
-// their kind.
+// TestQueryErrors: options that contradict each other are an error before anything is sent, and the answers are errors
+// of their kind.
 func TestQueryErrors(t *testing.T) {
 	b := newBench(t, false)
 	code, reason := "400", wire.ReasonNoIndex

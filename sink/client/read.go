@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
@@ -56,8 +57,8 @@ func (c *Client) List(ctx context.Context, collection string, req wire.ListReque
 	return read[wire.ListReply](ctx, c, "list", collection, req)
 }
 
-// Query reads a page of the documents for which all conditions hold, or counts those of a page. To read all pages, repeat
-// it with the continuation of the reply until there is none: a page may be empty and not be the last.
+// Query reads a page of the documents for which all conditions hold, or counts those of a page. To read all pages,
+// repeat it with the continuation of the reply until there is none: a page may be empty and not be the last.
 func (c *Client) Query(ctx context.Context, collection string, req wire.QueryRequest) (wire.QueryReply, error) {
 	return read[wire.QueryReply](ctx, c, "query", collection, req)
 }
@@ -68,7 +69,9 @@ func (c *Client) Count(ctx context.Context, collection string) (wire.CountReply,
 }
 
 // Forecast counts the documents that will expire.
-func (c *Client) Forecast(ctx context.Context, collection string, req wire.ForecastRequest) (wire.ForecastReply, error) {
+func (c *Client) Forecast(
+	ctx context.Context, collection string, req wire.ForecastRequest,
+) (wire.ForecastReply, error) {
 	return read[wire.ForecastReply](ctx, c, "forecast", collection, req)
 }
 
@@ -125,4 +128,112 @@ func (c *Client) request(ctx context.Context, subject string, body []byte) (*nat
 		return nil, &ReadError{Code: n, Text: msg.Header.Get(micro.ErrorHeader), Kind: msg.Header.Get(wire.HeaderReason)}
 	}
 	return msg, nil
+}
+
+// connectedEvery is how often a message that waits for a connection looks for one.
+const connectedEvery = 25 * time.Millisecond
+
+// Send publishes a message. If there is no connection, it waits for one as long as ctx and
+// the timeout allow: nothing is sent before.
+func (l *connection) Send(ctx context.Context, msg *nats.Msg) error {
+	err := l.NC.PublishMsg(msg)
+	if err == nil || !l.IsLost() || errors.Is(err, nats.ErrMaxPayload) {
+		return err
+	}
+	if waitErr := l.AwaitConnection(ctx); waitErr != nil {
+		return err
+	}
+	return l.NC.PublishMsg(msg)
+}
+
+// AwaitConnection waits for a connection as long as ctx and the timeout allow.
+func (l *connection) AwaitConnection(ctx context.Context) error {
+	if !l.IsLost() {
+		return nil
+	}
+	again := time.NewTicker(connectedEvery)
+	defer again.Stop()
+	end := time.NewTimer(l.Timeout)
+	defer end.Stop()
+	for l.IsLost() {
+		if l.NC.IsClosed() {
+			return l.Lost()
+		}
+		select {
+		case <-again.C:
+		case <-end.C:
+			return l.Lost()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// askAttempts is how often a question is put to JetStream.
+const askAttempts = 3
+
+// Ask puts a question to JetStream, which changes nothing, and puts it again if no answer comes. In
+// a cluster a question or its answer can be lost while the servers learn of a new connection or of
+// a new leader. All attempts together take no longer than the timeout.
+func (l *connection) Ask(ctx context.Context, ask func(context.Context) error) (err error) {
+	for range askAttempts {
+		attempt, cancel := context.WithTimeout(ctx, l.Timeout/askAttempts)
+		err = ask(attempt)
+		cancel()
+		if err == nil || ctx.Err() != nil || !isTimeout(err) {
+			return err
+		}
+	}
+	return err
+}
+
+// Request sends a request and returns the reply. A request changes nothing, so it may be
+// repeated after any error.
+func (l *connection) Request(ctx context.Context, subject string, body []byte) (*nats.Msg, error) {
+	within, cancel := l.Within(ctx, subject)
+	defer cancel()
+	err := l.AwaitConnection(within)
+	var msg *nats.Msg
+	if err == nil {
+		msg, err = l.requestThere(within, subject, body)
+	}
+	switch {
+	case err == nil:
+		return msg, nil
+	case denial(within) != nil:
+		return nil, denial(within)
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case errors.Is(err, ErrUnavailable):
+		return nil, err
+	case l.IsLost():
+		return nil, l.Lost()
+	case isTimeout(err):
+		return nil, unavailable("no reply within %s: if lapse is only slow, use a longer timeout", l.Timeout)
+	}
+	return nil, fmt.Errorf("request %s: %w", subject, err)
+}
+
+// requestThere sends a request, and sends it again while nobody listens on its subject: lapse may be starting.
+func (l *connection) requestThere(within context.Context, subject string, body []byte) (*nats.Msg, error) {
+	for try := 0; ; try++ {
+		msg, err := l.NC.RequestWithContext(within, subject, body)
+		switch {
+		case try > 0 && isTimeout(err):
+			return nil, l.NoLapse(subject)
+		case !errors.Is(err, nats.ErrNoResponders):
+			return msg, err
+		}
+		if try == 0 {
+			if err := l.Absent(within, subject); !errors.Is(err, errNoLapse) {
+				return nil, err
+			}
+		}
+		select {
+		case <-time.After(connectedEvery):
+		case <-within.Done():
+			return nil, l.NoLapse(subject)
+		}
+	}
 }

@@ -89,7 +89,8 @@ func Example_guide() {
 		fmt.Println(d.ID)
 	}
 
-	for d, err := range orders.Query(ctx, client.Where("/item").Eq("tea"), client.Where("/count").Gte(2), client.OrderBy("/item")) {
+	for d, err := range orders.Query(ctx, client.Where("/item").Eq("tea"), client.Where("/count").Gte(2),
+		client.OrderBy("/item")) {
 		check(err)
 		fmt.Println(d.ID)
 	}

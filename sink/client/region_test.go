@@ -18,7 +18,8 @@ func (b *bench) region(t *testing.T, r wire.Region) {
 	t.Helper()
 	for _, name := range []string{wire.DefaultPrefix.LogStream(), wire.DefaultPrefix.EventsStream()} {
 		if _, err := b.js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{
-			Name: name, Subjects: []string{"none." + name}, AllowDirect: true, Metadata: map[string]string{wire.RegionKey: r.String()},
+			Name: name, Subjects: []string{"none." + name}, AllowDirect: true,
+			Metadata: map[string]string{wire.RegionKey: r.String()},
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +33,8 @@ func TestWritesWithoutTheFirstRegion(t *testing.T) {
 	b := newBench(t, false)
 	c := b.client(t, 8*time.Second)
 	write := func() error {
-		_, err := c.Write(t.Context(), client.Message{Subject: wire.DefaultPrefix.Write(wire.Upsert, "orders", "1"), Body: []byte("{}")})
+		_, err := c.Write(t.Context(), client.Message{Subject: wire.DefaultPrefix.Write(wire.Upsert, "orders", "1"),
+			Body: []byte("{}")})
 		return err
 	}
 	b.region(t, wire.Region{Follows: "a"})

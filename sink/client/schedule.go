@@ -4,10 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"fmt"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -57,7 +54,9 @@ type Scheduled struct {
 // and the message waits until TTL is on. The permissions of NATS say who may write to a collection, and
 // say nothing of targets. So by custom the messages to a target are in the collection that its first
 // token names: those to mail.send in mail.
-func (o *Collection[T]) Schedule(ctx context.Context, target string, at time.Time, document T, options ...Option) (Scheduled, error) {
+func (o *Collection[T]) Schedule(
+	ctx context.Context, target string, at time.Time, document T, options ...Option,
+) (Scheduled, error) {
 	m := Scheduled{Collection: o.name}
 	s, err := settle(append(options[:len(options):len(options)], Target(target), ExpiresAt(at)))
 	if err == nil && s.id == "" && s.messageID != "" {
@@ -90,33 +89,28 @@ type Due[T any] struct {
 //
 // It passes over messages to the same target that come from other collections, because whoever may
 // write to some collection may name any target there.
-func (o *Collection[T]) OnDue(ctx context.Context, target, durable string, handle func(context.Context, Due[T]) error, options ...ConsumeOption) error {
+func (o *Collection[T]) OnDue(
+	ctx context.Context, target, durable string, handle func(context.Context, Due[T]) error, options ...ConsumeOption,
+) error {
 	if err := wire.CheckTargetFilter(target); err != nil {
 		return o.wrap("", invalid("%s", err))
 	}
 	// Several targets and collections have the same filter, and a consumer acknowledges what it passes over.
 	purpose := map[string]string{"lapse-target": target, "lapse-collection": o.name}
-	return o.consume(ctx, durable, []string{o.c.l.Prefix.StoredDue(target)}, purpose, options, func(ctx context.Context, msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
-		m, err := wire.ReadDue(msg.Headers(), msg.Data())
-		if err != nil {
-			return fmt.Errorf("message %d on %s is not valid: %w", meta.Sequence.Stream, msg.Subject(), err)
-		}
+	return o.consume(ctx, durable, []string{o.c.l.Prefix.StoredDue(target)}, purpose, options, func(ctx context.Context,
+		n Notification, trace string, attempt int) error {
+		m := n.Due
 		if m.Collection != o.name || !wire.MatchTarget(target, m.Target) {
 			return nil
 		}
-		due, err := newDue[T](m)
+		value, err := valueOf[T](m.Document, m.Omitted)
 		if err != nil {
 			return err
 		}
-		due.Traceparent, due.Attempt = msg.Headers().Get(wire.HeaderTrace), int(meta.NumDelivered)
-		return handle(ctx, due)
+		return handle(ctx, Due[T]{
+			Collection: m.Collection, ID: m.ID, Target: m.Target, Value: value, Omitted: m.Omitted, Etag: m.Etag,
+			DueAt:       instant(&m.DueAt),
+			Traceparent: trace, Attempt: attempt,
+		})
 	})
-}
-
-func newDue[T any](m wire.Due) (d Due[T], err error) {
-	d = Due[T]{Collection: m.Collection, ID: m.ID, Target: m.Target, Omitted: m.Omitted, Etag: m.Etag, DueAt: instant(&m.DueAt)}
-	if !m.Omitted {
-		d.Value, err = decode[T](m.Document)
-	}
-	return d, err
 }

@@ -34,7 +34,8 @@ func openOn(t *testing.T, l *clienttest.Lapse, name string) *client.Collection[O
 // beside is a target that the stream of events stores under the subject of mail.send.
 func beside() string {
 	for i := 0; ; i++ {
-		if target := fmt.Sprint("mail.b", i); wire.DefaultPrefix.StoredDue(target) == wire.DefaultPrefix.StoredDue("mail.send") {
+		if target := fmt.Sprint("mail.b",
+			i); wire.DefaultPrefix.StoredDue(target) == wire.DefaultPrefix.StoredDue("mail.send") {
 			return target
 		}
 	}
@@ -52,7 +53,8 @@ func TestG3_OnDue(t *testing.T) {
 	defer stop()
 	mail, foreign := openOn(t, l, "mail"), openOn(t, l, "foreign")
 	at := l.Now().Add(time.Hour).Truncate(time.Second)
-	schedule := func(o *client.Collection[Order], target string, at time.Time, item string, options ...client.Option) client.Scheduled {
+	schedule := func(o *client.Collection[Order], target string, at time.Time, item string,
+		options ...client.Option) client.Scheduled {
 		t.Helper()
 		m, err := o.Schedule(ctx, target, at, Order{Item: item}, options...)
 		if err != nil || m.Collection != o.Name() || m.ID == "" || !m.Created || !m.ExpiresAt.Equal(at) || m.Warning != "" {
@@ -108,8 +110,10 @@ func TestG3_OnDue(t *testing.T) {
 		t.Fatal(err)
 	}
 	slices.SortStableFunc(got, func(a, b client.Due[Order]) int { return a.DueAt.Compare(b.DueAt) })
-	first := client.Due[Order]{Collection: "mail", ID: "a.b", Target: "mail.send", Value: Order{Item: "given"}, Etag: given.Etag, DueAt: at, Traceparent: trace, Attempt: 1}
-	second, last := first, client.Due[Order]{Collection: "mail", ID: moved.ID, Target: "mail.send", Value: Order{Item: "moved"}, Etag: later.Etag, DueAt: at.Add(time.Hour), Attempt: 1}
+	first := client.Due[Order]{Collection: "mail", ID: "a.b", Target: "mail.send", Value: Order{Item: "given"},
+		Etag: given.Etag, DueAt: at, Traceparent: trace, Attempt: 1}
+	second, last := first, client.Due[Order]{Collection: "mail", ID: moved.ID, Target: "mail.send",
+		Value: Order{Item: "moved"}, Etag: later.Etag, DueAt: at.Add(time.Hour), Attempt: 1}
 	second.Attempt = 2
 	if diff := cmp.Diff([]client.Due[Order]{first, second, last}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -190,7 +194,8 @@ func TestSchedule(t *testing.T) {
 	if doc, err := fresh.Get(ctx, m.ID); err != nil || doc.Target != "b" {
 		t.Errorf("%+v, %v", doc, err)
 	}
-	if m, err = fresh.Schedule(ctx, "a", at, Order{}, client.ID("1"), client.MessageID("m"), client.AckOnly()); err != nil || m.ID != "1" || m.Seq == 0 {
+	if m, err = fresh.Schedule(ctx, "a", at, Order{}, client.ID("1"), client.MessageID("m"),
+		client.AckOnly()); err != nil || m.ID != "1" || m.Seq == 0 {
 		t.Errorf("%+v, %v", m, err)
 	}
 }
@@ -206,7 +211,8 @@ func TestWatchDue(t *testing.T) {
 		o      *client.Collection[Order]
 		target string
 	}{{mail, "mail.send"}, {mail, beside()}, {foreign, "mail.send"}, {mail, "mail"}, {mail, "mail.send.now"}} {
-		if _, err := c.o.Schedule(t.Context(), c.target, at.Add(time.Duration(i)*time.Second), Order{Item: "tea"}, client.ID(fmt.Sprint(i))); err != nil {
+		if _, err := c.o.Schedule(t.Context(), c.target, at.Add(time.Duration(i)*time.Second), Order{Item: "tea"},
+			client.ID(fmt.Sprint(i))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -215,7 +221,8 @@ func TestWatchDue(t *testing.T) {
 	}
 	l.Advance(2 * time.Hour)
 	for i, last := range []string{"mail.send", "mail"} { // which come after all others
-		if _, err := mail.Schedule(t.Context(), last, l.Now().Add(time.Hour), Order{Item: "tea"}, client.ID(fmt.Sprint("last", i))); err != nil {
+		if _, err := mail.Schedule(t.Context(), last, l.Now().Add(time.Hour), Order{Item: "tea"}, client.ID(fmt.Sprint("last",
+			i))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -225,8 +232,10 @@ func TestWatchDue(t *testing.T) {
 		want []string
 	}{
 		{client.WatchOptions{Due: "mail.send"}, []string{"foreign/2 mail.send", "mail/0 mail.send", "mail/last0 mail.send"}},
-		{client.WatchOptions{Due: "mail.*"}, []string{"foreign/2 mail.send", "mail/0 mail.send", "mail/1 " + beside(), "mail/last0 mail.send"}},
-		{client.WatchOptions{Due: "mail.>", Collection: "mail"}, []string{"mail/0 mail.send", "mail/1 " + beside(), "mail/4 mail.send.now", "mail/last0 mail.send"}},
+		{client.WatchOptions{Due: "mail.*"}, []string{"foreign/2 mail.send", "mail/0 mail.send", "mail/1 " + beside(),
+			"mail/last0 mail.send"}},
+		{client.WatchOptions{Due: "mail.>", Collection: "mail"}, []string{"mail/0 mail.send", "mail/1 " + beside(),
+			"mail/4 mail.send.now", "mail/last0 mail.send"}},
 		{client.WatchOptions{Due: "mail.>", ID: "last0"}, []string{"mail/last0 mail.send"}},
 		{client.WatchOptions{Due: "*"}, []string{"mail/3 mail", "mail/last1 mail"}},
 	} {

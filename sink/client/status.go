@@ -92,11 +92,12 @@ type MemberStatus struct {
 	wire.Member
 }
 
-// Read reads the state of lapse. If there is no log, the error is ErrUnavailable.
+// readStatus reads the state of lapse. If there is no log, the error is ErrUnavailable.
 func readStatus(ctx context.Context, l *connection) (Status, error) {
 	s := Status{
 		Prefix: l.Prefix,
-		Server: ServerStatus{URL: credentials.RedactURLs(l.NC.ConnectedUrl()), Name: l.NC.ConnectedServerName(), Version: l.NC.ConnectedServerVersion()},
+		Server: ServerStatus{URL: credentials.RedactURLs(l.NC.ConnectedUrl()), Name: l.NC.ConnectedServerName(),
+			Version: l.NC.ConnectedServerVersion()},
 		Shards: []ShardStatus{}, Members: []MemberStatus{},
 	}
 	names, err := streams(ctx, l)
@@ -129,7 +130,7 @@ func readStatus(ctx context.Context, l *connection) (Status, error) {
 	return s, s.members(ctx, l, now)
 }
 
-// Shards is the number of shards of the prefix. If there is no log, the error is ErrUnavailable.
+// readShards is the number of shards of the prefix. If there is no log, the error is ErrUnavailable.
 func readShards(ctx context.Context, l *connection) (int, error) {
 	p := l.Prefix
 	_, err := streamInfo(ctx, l, p.LogStream())
@@ -138,7 +139,8 @@ func readShards(ctx context.Context, l *connection) (int, error) {
 	}
 	info, err := streamInfo(ctx, l, p.ConfigStream())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return 0, unavailable(`there is no lapse with the prefix %q at %s: no stream %s. "lapse serve" creates it`, p, credentials.RedactURLs(l.Server), p.LogStream())
+		return 0, unavailable(`there is no lapse with the prefix %q at %s: no stream %s. "lapse serve" creates it`, p,
+			credentials.RedactURLs(l.Server), p.LogStream())
 	}
 	if err != nil {
 		return 0, err
@@ -173,6 +175,7 @@ func streamInfo(ctx context.Context, l *connection, name string) (*jetstream.Str
 	return stream.CachedInfo(), nil
 }
 
+// lookUp looks up a stream. Only jetstream.ErrStreamNotFound comes without an explanation.
 func lookUp(ctx context.Context, l *connection, name string) (stream jetstream.Stream, err error) {
 	within, cancel := l.Within(ctx, streamInfoAPI+name)
 	defer cancel()
@@ -191,6 +194,15 @@ func lookUp(ctx context.Context, l *connection, name string) (stream jetstream.S
 		return nil, l.StreamError("look up the stream "+name, name, err)
 	}
 	return stream, nil
+}
+
+// eventsStream looks up the stream of events. If there is none, the error says that nothing listens on a subject.
+func eventsStream(ctx context.Context, l *connection, subject string) (jetstream.Stream, error) {
+	stream, err := lookUp(ctx, l, l.Prefix.EventsStream())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		err = l.NoLapse(subject)
+	}
+	return stream, err
 }
 
 func stream(info *jetstream.StreamInfo) StreamStatus {
@@ -224,7 +236,8 @@ func (s *Status) members(ctx context.Context, l *connection, now time.Time) erro
 		}
 		return cmp.Or(denial(within), l.StreamError("read the bucket "+bucket, bucket, err))
 	}
-	messages, err := jetstreamext.GetLastMsgsFor(within, l.JS, stream, []string{prefix + wire.MemberKey("*"), prefix + "lease.*", prefix + wire.FollowerKey("*")})
+	messages, err := jetstreamext.GetLastMsgsFor(within, l.JS, stream, []string{prefix + wire.MemberKey("*"), prefix +
+		"lease.*", prefix + wire.FollowerKey("*")})
 	if err != nil {
 		return failed(err)
 	}
@@ -314,7 +327,8 @@ func (s *Status) assign(leases map[int]wire.Lease) {
 				if i := slices.IndexFunc(m.Shards, func(p wire.ShardProgress) bool { return p.Shard == shard }); i >= 0 {
 					p = m.Shards[i]
 				}
-				status.Applied, status.LagMessages, status.Overdue, status.Retention = p.Applied, p.LagMessages, p.Overdue, p.Retention
+				status.Applied, status.LagMessages = p.Applied, p.LagMessages
+				status.Overdue, status.Retention = p.Overdue, p.Retention
 			}
 			status.Alive = m.SeenAgo <= goneAfter.Seconds()
 		}
@@ -336,4 +350,86 @@ func (s *Status) assign(leases map[int]wire.Lease) {
 	slices.SortFunc(s.Members, func(a, b MemberStatus) int {
 		return cmp.Or(cmp.Compare(order[a.Role], order[b.Role]), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
 	})
+}
+
+// AbsentLog is Absent of a subject of the log. The log may be in another region, and the link to that may be down.
+func (l *connection) AbsentLog(ctx context.Context, subject string) error {
+	if err := l.elsewhere(ctx); err != nil {
+		return err
+	}
+	return l.Absent(ctx, subject)
+}
+
+// elsewhere is an error if another region takes the writes. It is nil too if that cannot be found out. It asks for
+// the stream of events: a client may look at that more often than at the log.
+func (l *connection) elsewhere(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	info, err := streamInfo(ctx, l, l.Prefix.EventsStream())
+	if err != nil {
+		return nil
+	}
+	region, err := wire.ParseRegion(info.Config.Metadata)
+	where := credentials.RedactURLs(l.Server)
+	switch {
+	case err != nil:
+		return nil
+	case region.Follows != "":
+		return unavailable("the first region (JetStream domain %q) does not answer: the region at %s follows it, and takes "+
+			"no writes itself. Try again once the link to it is up; if it is lost, somebody has to run lapse promote here",
+			region.Follows, where)
+	case region.Superseded != nil:
+		return unavailable("the first region (JetStream domain %q) does not answer: the region at %s is not the first any "+
+			"more, since that was promoted %s. Try again once the link to it is up",
+			region.Superseded.Domain, where, region.Superseded)
+	}
+	return nil
+}
+
+// RegionStatus is what a region has to do with others.
+type RegionStatus struct {
+	wire.Region // as the log has it
+	// Following is how far the region is behind the first, as the owners of the shards have last said; absent if it
+	// follows none, or if nobody has said it.
+	Following *wire.Following `json:"following,omitempty"`
+	// Followers are the regions that follow this one, or have.
+	Followers []FollowerStatus `json:"followers,omitempty"`
+}
+
+// FollowerStatus is a region that follows this one, or has.
+type FollowerStatus struct {
+	Domain string `json:"domain"` // of JetStream
+	// SeenAgo is for how many seconds it has not said so, by the clock of the NATS servers. It does every ten minutes.
+	SeenAgo float64 `json:"seenAgo"`
+}
+
+// readRegion reads what a region has to do with others. The root is the log, or the stream of configurations.
+func readRegion(ctx context.Context, l *connection, root string) (*RegionStatus, error) {
+	stream, err := lookUp(ctx, l, root)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, nil // status shows the rest
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, r := stream.CachedInfo(), RegionStatus{}
+	if r.Region, err = wire.ParseRegion(info.Config.Metadata); err != nil {
+		return nil, err
+	}
+	if info.Config.Metadata[wire.RegionKey] == "" {
+		return nil, nil
+	}
+	return &r, nil
+}
+
+// add adds how far the region is behind. What a process has said before a promotion does not count.
+func (r *RegionStatus) add(members []MemberStatus) {
+	if r == nil || r.Follows == "" {
+		return
+	}
+	for _, m := range members {
+		if m.Role == RoleOwner {
+			r.Following = wire.Further(r.Following, m.Following)
+		}
+	}
 }

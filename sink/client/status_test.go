@@ -18,7 +18,8 @@ import (
 // put stores an entry in the bucket of the members.
 func (b *bench) put(t *testing.T, key string, value any) {
 	t.Helper()
-	kv, err := b.js.CreateOrUpdateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: wire.DefaultPrefix.MembersBucket()})
+	kv, err := b.js.CreateOrUpdateKeyValue(t.Context(),
+		jetstream.KeyValueConfig{Bucket: wire.DefaultPrefix.MembersBucket()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +42,8 @@ func TestStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := got.Server; !strings.HasPrefix(s.URL, "nats://127.0.0.1:") || s.Name == "" || !strings.HasPrefix(s.Version, "2.") {
+	if s := got.Server; !strings.HasPrefix(s.URL, "nats://127.0.0.1:") || s.Name == "" || !strings.HasPrefix(s.Version,
+		"2.") {
 		t.Errorf("server %+v", s)
 	}
 	if len(got.Members)+len(got.Shards) != 0 || got.Checkpoints != nil {
@@ -51,13 +53,15 @@ func TestStatus(t *testing.T) {
 	if log.Name != "LAPSE_LOG" || log.Messages != 0 || log.FirstTime != nil || log.LastTime != nil || log.Replicas != 1 {
 		t.Errorf("log %+v", log)
 	}
-	if events.Name != "LAPSE_EVENTS" || events.Messages != 2 || events.FirstSeq != 1 || events.LastSeq != 2 || events.Bytes == 0 || events.FirstTime == nil || events.LastTime == nil {
+	if events.Name != "LAPSE_EVENTS" || events.Messages != 2 || events.FirstSeq != 1 || events.LastSeq != 2 ||
+		events.Bytes == 0 || events.FirstTime == nil || events.LastTime == nil {
 		t.Errorf("events %+v", events)
 	}
 
 	// The lease decides who owns the shard, also if the former owner still claims it.
 	b.put(t, "member.a", wire.Member{ID: "a", Name: "host/1", Version: "1.0.0", Owns: []int{0}, Applied: 3})
-	b.put(t, "member.b", wire.Member{ID: "b", Name: "host/2", Version: "1.1.0", Owns: []int{0}, Applied: 17, LagMessages: 4, Overdue: 1.5, Problem: "Redis does not answer"})
+	b.put(t, "member.b", wire.Member{ID: "b", Name: "host/2", Version: "1.1.0", Owns: []int{0}, Applied: 17,
+		LagMessages: 4, Overdue: 1.5, Problem: "Redis does not answer"})
 	b.put(t, "member.c", wire.Member{ID: "c", Name: "host/0"})
 	b.put(t, "lease.0", wire.Lease{Owner: "b", Name: "host/2", Since: 1769860800000})
 	b.put(t, "lease.1", wire.Lease{})
@@ -68,7 +72,8 @@ func TestStatus(t *testing.T) {
 	}
 	since := wire.Time(1769860800000)
 	want := []client.ShardStatus{
-		{Shard: 0, Owner: "host/2", Since: &since, Alive: true, Applied: 17, LagMessages: 4, Overdue: 1.5, Problem: "Redis does not answer"},
+		{Shard: 0, Owner: "host/2", Since: &since, Alive: true, Applied: 17, LagMessages: 4, Overdue: 1.5, Problem: "Redis " +
+			"does not answer"},
 		{Shard: 1},
 		{Shard: 2, Owner: "host/9"},
 	}
@@ -98,7 +103,8 @@ func TestCollections(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, false)
 	sub, err := b.nc.Subscribe("lapse.read.collections", func(msg *nats.Msg) {
-		_ = msg.Respond([]byte(`{"collections":[{"name":"orders","defaultTtl":5,"indexingMode":"lazy","etag":"7","live":3,"expired":1}],"continuation":"x"}`))
+		_ = msg.Respond([]byte(`{"collections":[{"name":"orders","defaultTtl":5,"indexingMode":"lazy","etag":"7","live":3,` +
+			`"expired":1}],"continuation":"x"}`))
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -157,7 +157,8 @@ func (n *stripe) run(ctx context.Context) error {
 		case <-time.After(again):
 		case <-ctx.Done():
 		}
-		if _, err := n.find(ctx); ctx.Err() == nil && (errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound)) {
+		if _, err := n.find(ctx); ctx.Err() == nil && (errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err,
+			jetstream.ErrStreamNotFound)) {
 			return n.lost()
 		}
 	}
@@ -248,7 +249,8 @@ func (n *stripe) receive(msg jetstream.Msg, began time.Time) {
 	header := msg.Headers()
 	header.Del("Nats-Pin-Id")
 	m := &Ordered{
-		Subject: msg.Subject(), Header: header, Data: msg.Data(), Seq: meta.Sequence.Stream, Stripe: n.number, Behind: meta.NumPending, of: n, msg: msg, again: again,
+		Subject: msg.Subject(), Header: header, Data: msg.Data(), Seq: meta.Sequence.Stream, Stripe: n.number,
+		Behind: meta.NumPending, of: n, msg: msg, again: again,
 	}
 	n.held[m.Seq] = m
 	n.waiting = append(n.waiting, m)
@@ -270,7 +272,8 @@ func (n *stripe) look(ctx context.Context) (done bool, err error) {
 	}
 	n.looked = time.Now()
 	n.mu.Lock()
-	if n.pin != "" && !n.sure && acked == n.acked && info.NumAckPending == len(n.held) && info.Delivered.Consumer == n.delivery {
+	if n.pin != "" && !n.sure && acked == n.acked && info.NumAckPending == len(n.held) &&
+		info.Delivered.Consumer == n.delivery {
 		if !n.settled && !n.heldByOthers() {
 			n.settled = true
 		}

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -29,8 +27,8 @@ type WatchOptions struct {
 	// Due, if not empty, follows due messages in place of expiry events: those to the targets that it
 	// selects, as the target of [Collection.OnDue] does.
 	Due string
-	// Changes: changes too, and the due messages of the collection. Unless it begins with Since or After, it begins with the documents that there
-	// are (Notification.Document, and then Current). It needs a collection.
+	// Changes: changes too, and the due messages of the collection. Unless it begins with Since or After, it begins with
+	// the documents that there are (Notification.Document, and then Current). It needs a collection.
 	Changes bool
 	After   *uint64    // begin behind this sequence of the stream
 	Since   *time.Time // begin with what the stream stored from then on; only what is new if nil
@@ -38,29 +36,17 @@ type WatchOptions struct {
 	Watching func(subjects []string)
 }
 
-// Notification is an expiry event, a due message, a warning, a rejection or a change, or a document that was
-// there at the beginning: one of these is set, or Current.
+// Notification is a message of the stream of events, or a document that was there at the beginning, or Current.
 type Notification struct {
-	Seq      uint64    // in the stream of events
-	At       time.Time // when the stream stored it
-	Expired  *wire.Event
-	Due      *wire.Due
-	Expiring *wire.Expiring
-	Rejected *Rejection
-	Changed  *Changed
+	Seq uint64    // in the stream of events
+	At  time.Time // when the stream stored it
+	wire.Notification
 	Document *wire.Document // it has no Seq
 	Current  bool           // all documents of the beginning have come; Seq is where the changes begin
 }
 
 // Rejection is a message that lapse did not apply.
-type Rejection struct {
-	Code      int    `json:"code"`
-	Error     string `json:"error"`
-	Subject   string `json:"subject"` // of the message
-	Seq       uint64 `json:"seq"`     // of the message in the log
-	Body      string `json:"body"`
-	Truncated int    `json:"truncated,omitempty"` // the message's bytes, if Body is not all of them
-}
+type Rejection = wire.Rejection
 
 const (
 	// consumerIdle is how long the server keeps the consumer of a watch that could not delete
@@ -82,63 +68,85 @@ func (c *Client) Watch(ctx context.Context, opts WatchOptions, f func(Notificati
 	if opts.Changes && opts.Collection == "" {
 		return invalid("changes are those of a collection: name one")
 	}
-	subjects, name := c.watched(opts), c.l.Prefix.EventsStream()
+	subjects := c.watched(opts)
 	ctx, stop := c.l.Permitted(ctx, consumerAPI)
 	defer stop()
-	within, cancel := c.l.Within(ctx, streamInfoAPI+name)
-	defer cancel()
-	var stream jetstream.Stream
-	err := c.l.Ask(within, func(ctx context.Context) (err error) {
-		stream, err = c.l.JS.Stream(ctx, name)
-		return err
-	})
-	switch {
-	case err != nil && denial(within) != nil:
-		return denial(within)
-	case ctx.Err() != nil:
-		return nil
-	case err != nil:
-		return c.l.StreamError("look up the stream "+name, subjects[0], err)
+	stream, err := eventsStream(ctx, c.l, subjects[0])
+	if err != nil {
+		return c.ended(ctx, err)
 	}
-	config := jetstream.OrderedConsumerConfig{
-		FilterSubjects:    c.filters(subjects),
-		NamePrefix:        "watch_" + rand.Text(),
-		InactiveThreshold: consumerIdle,
-	}
+	config := jetstream.OrderedConsumerConfig{FilterSubjects: c.filters(subjects)}
 	opts.begin(&config, stream.CachedInfo())
 	var state *State
-	if opts.Changes && opts.Since == nil && !reachesBack(opts.After, stream.CachedInfo().State) {
+	if opts.Changes && opts.Since == nil && !ReachesBack(opts.After, stream.CachedInfo().State) {
 		if state, err = c.sendState(ctx, opts, f); err != nil || ctx.Err() != nil {
 			return c.ended(ctx, err)
 		}
 		config.OptStartSeq = state.After + 1
 	}
-	making, cancel := c.l.Within(ctx, streamInfoAPI+name) // the documents may have taken long
+	begun := func() {
+		if opts.Watching != nil {
+			opts.Watching(subjects)
+		}
+	}
+	return c.readOn(ctx, stream, config, subjects[0], begun, func(msg *jetstream.RawStreamMsg) error {
+		n, err := c.notification(msg)
+		if err != nil {
+			return err
+		}
+		if state != nil && n.Seq > state.End {
+			state = nil // the rest is from after it
+		}
+		if state.Has(n.Seq, n.About) || !opts.selects(n) {
+			return nil
+		}
+		return f(n)
+	})
+}
+
+// Tail calls begun with the last sequence of the stream of events, and then f with each message for clients behind it,
+// in the order of the stream and without a gap, until ctx is done (then it returns nil) or f returns an error.
+func (c *Client) Tail(ctx context.Context, begun func(last uint64), f func(*jetstream.RawStreamMsg) error) error {
+	ctx, stop := c.l.Permitted(ctx, consumerAPI)
+	defer stop()
+	var all []string
+	for _, kind := range []wire.Kind{wire.KindExpired, wire.KindDue, wire.KindExpiring, wire.KindRejected,
+		wire.KindChanged} {
+		all = append(all, c.subjects(kind, "", "")...)
+	}
+	stream, err := eventsStream(ctx, c.l, all[0])
+	if err != nil {
+		return c.ended(ctx, err)
+	}
+	config := jetstream.OrderedConsumerConfig{FilterSubjects: all}
+	WatchOptions{}.begin(&config, stream.CachedInfo())
+	return c.readOn(ctx, stream, config, all[0], func() { begun(config.OptStartSeq - 1) }, f)
+}
+
+// readOn calls begun once it has a consumer of a stream, and then f with each message, until ctx is done or f or the
+// reading fails. subject is one that the stream stores. At the end it deletes the consumer, if it can reach the server.
+func (c *Client) readOn(
+	ctx context.Context, stream jetstream.Stream, config jetstream.OrderedConsumerConfig, subject string,
+	begun func(), f func(*jetstream.RawStreamMsg) error,
+) error {
+	name := stream.CachedInfo().Config.Name
+	config.NamePrefix, config.InactiveThreshold = "watch_"+rand.Text(), consumerIdle
+	making, cancel := c.l.Within(ctx, streamInfoAPI+name)
 	defer cancel()
 	consumer, err := stream.OrderedConsumer(making, config)
 	if err != nil {
-		return cmp.Or(denial(ctx), c.l.StreamError("consume the stream "+name, subjects[0], err))
+		return cmp.Or(denial(ctx), c.l.StreamError("consume the stream "+name, subject, err))
 	}
 	// Otherwise the server sends 500 messages ahead, however large they are.
 	messages, err := consumer.Messages(jetstream.PullMaxBytes(int(max(leastAhead, 2*c.l.NC.MaxPayload()))))
 	if err != nil {
 		c.deleteConsumers(name, config.NamePrefix, consumer)
-		return c.l.StreamError("consume the stream "+name, subjects[0], err)
+		return c.l.StreamError("consume the stream "+name, subject, err)
 	}
-	if opts.Watching != nil {
-		opts.Watching(subjects)
-	}
-	err = c.follow(ctx, messages, func(n Notification) error {
-		if state != nil && n.Seq > state.End {
-			state = nil // the rest is from after it
-		}
-		if n.Rejected == nil && state.Has(n.Seq, n.about()) || !opts.selects(n) {
-			return nil
-		}
-		return f(n)
-	})
+	begun()
+	err = c.follow(ctx, messages, f)
 	// Stop waits while the library replaces the consumer, which may take as long as the server
-	// is away: so Watch does not wait for it without limit.
+	// is away: so readOn does not wait for it without limit.
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -186,8 +194,8 @@ func (opts WatchOptions) begin(config *jetstream.OrderedConsumerConfig, info *je
 	}
 }
 
-// reachesBack reports whether the stream still has all behind a sequence.
-func reachesBack(after *uint64, state jetstream.StreamState) bool {
+// ReachesBack reports whether the stream of events still has all behind a sequence, if there is one.
+func ReachesBack(after *uint64, state jetstream.StreamState) bool {
 	return after != nil && *after+1 >= state.FirstSeq && *after <= state.LastSeq
 }
 
@@ -200,7 +208,9 @@ func (c *Client) ended(ctx context.Context, err error) error {
 }
 
 // follow calls f with each message, until ctx is done or f or the reading fails.
-func (c *Client) follow(ctx context.Context, messages jetstream.MessagesContext, f func(Notification) error) error {
+func (c *Client) follow(
+	ctx context.Context, messages jetstream.MessagesContext, f func(*jetstream.RawStreamMsg) error,
+) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	received := make(chan jetstream.Msg)
@@ -222,9 +232,9 @@ func (c *Client) follow(ctx context.Context, messages jetstream.MessagesContext,
 	for {
 		select {
 		case msg := <-received:
-			n, err := c.notification(msg)
+			raw, _, err := rawMessage(msg)
 			if err == nil {
-				err = f(n)
+				err = f(raw)
 			}
 			if err != nil {
 				return err
@@ -257,35 +267,26 @@ func (c *Client) deleteConsumers(stream, prefix string, consumer jetstream.Consu
 	}
 }
 
-// The kinds of messages, as in their subjects.
-const (
-	expired  = "expired"
-	due      = "due"
-	expiring = "expiring"
-	rejected = "rejected"
-	changed  = "changed"
-)
-
 // anyTarget selects all targets.
 const anyTarget = ">"
 
 // watched lists the subjects to follow.
 func (c *Client) watched(opts WatchOptions) []string {
-	subjects := c.subjects(expired, opts.Collection, opts.ID)
+	subjects := c.subjects(wire.KindExpired, opts.Collection, opts.ID)
 	if opts.Due != "" {
 		subjects = []string{c.l.Prefix.Due(opts.Due)}
 	}
 	if opts.Warnings {
-		subjects = append(subjects, c.subjects(expiring, opts.Collection, opts.ID)...)
+		subjects = append(subjects, c.subjects(wire.KindExpiring, opts.Collection, opts.ID)...)
 	}
 	if opts.Rejected {
-		subjects = append(subjects, c.subjects(rejected, opts.Collection, opts.ID)...)
+		subjects = append(subjects, c.subjects(wire.KindRejected, opts.Collection, opts.ID)...)
 	}
 	if opts.Changes {
 		if opts.Due == "" {
 			subjects = append(subjects, c.l.Prefix.Due(anyTarget)) // documents with a target expire too
 		}
-		subjects = append(subjects, c.subjects(changed, opts.Collection, opts.ID)...)
+		subjects = append(subjects, c.subjects(wire.KindChanged, opts.Collection, opts.ID)...)
 		if opts.Collection != "" && opts.ID != "" {
 			subjects = append(subjects, c.l.Prefix.Dropped(opts.Collection))
 		}
@@ -294,14 +295,15 @@ func (c *Client) watched(opts WatchOptions) []string {
 }
 
 // subjects are those of a kind of messages, of a collection and of a document, if they are not empty.
-func (c *Client) subjects(kind, collection, id string) []string {
-	all := string(c.l.Prefix) + "." + kind + "."
+func (c *Client) subjects(kind wire.Kind, collection, id string) []string {
+	all := string(c.l.Prefix) + "." + string(kind) + "."
 	switch {
 	case collection == "":
 		return []string{all + ">"}
 	case id != "":
 		return []string{all + collection + "." + wire.EscapeID(id)}
-	case kind == rejected, kind == changed: // the subject of a rejected configuration, and of a drop, ends with the collection
+	case kind == wire.KindRejected,
+		kind == wire.KindChanged: // the subject of a rejected configuration, and of a drop, ends with the collection
 		return []string{all + collection, all + collection + ".>"}
 	}
 	return []string{all + collection + ".>"}
@@ -323,7 +325,8 @@ func (c *Client) filters(subjects []string) []string {
 
 // selects reports whether a notification is one to follow. Its subject may say less than the options.
 func (opts WatchOptions) selects(n Notification) bool {
-	if d := n.Due; d != nil && (!wire.MatchTarget(cmp.Or(opts.Due, anyTarget), d.Target) || opts.Collection != "" && d.Collection != opts.Collection) {
+	if d := n.Due; d != nil && (!wire.MatchTarget(cmp.Or(opts.Due, anyTarget), d.Target) || opts.Collection != "" &&
+		d.Collection != opts.Collection) {
 		return false
 	}
 	return opts.ID == "" || n.id() == opts.ID || n.isDrop()
@@ -331,15 +334,8 @@ func (opts WatchOptions) selects(n Notification) bool {
 
 // id is that of the document; "" if it has none.
 func (n Notification) id() string {
-	switch {
-	case n.Expired != nil:
-		return n.Expired.ID
-	case n.Due != nil:
-		return n.Due.ID
-	case n.Expiring != nil:
-		return n.Expiring.ID
-	case n.Changed != nil:
-		return n.Changed.ID
+	if n.Rejected == nil {
+		return n.ID
 	}
 	id, err := wire.UnescapeID(n.Rejected.Subject[strings.LastIndexByte(n.Rejected.Subject, '.')+1:])
 	if err != nil {
@@ -351,51 +347,27 @@ func (n Notification) id() string {
 // isDrop reports whether it is about the end of the collection.
 func (n Notification) isDrop() bool { return n.Changed != nil && n.Changed.Type == wire.TypeDropped }
 
-func (c *Client) notification(msg jetstream.Msg) (Notification, error) {
+// nouns are what the texts of errors call messages.
+var nouns = map[wire.Kind]string{wire.KindDue: "message", wire.KindExpiring: "warning", wire.KindRejected: "rejection",
+	wire.KindChanged: "change"}
+
+// rawMessage is a delivered message as its stream has it.
+func rawMessage(msg jetstream.Msg) (*jetstream.RawStreamMsg, *jetstream.MsgMetadata, error) {
 	meta, err := msg.Metadata()
 	if err != nil {
-		return Notification{}, fmt.Errorf("message on %s: %w", msg.Subject(), err)
+		return nil, nil, fmt.Errorf("message on %s: %w", msg.Subject(), err)
 	}
-	n := Notification{Seq: meta.Sequence.Stream, At: meta.Timestamp}
-	kind, _, _ := strings.Cut(strings.TrimPrefix(msg.Subject(), string(c.l.Prefix)+"."), ".")
-	what := "event"
-	switch kind {
-	case rejected:
-		what = "rejection"
-		n.Rejected, err = readRejection(msg)
-	case changed:
-		what = "change"
-		n.Changed, err = readChanged(msg)
-	case expiring:
-		what, n.Expiring = "warning", new(wire.Expiring)
-		err = json.Unmarshal(msg.Data(), n.Expiring)
-	case due:
-		var d wire.Due
-		d, err = wire.ReadDue(msg.Headers(), msg.Data())
-		what, n.Due = "message", &d
-	default:
-		n.Expired = new(wire.Event)
-		err = json.Unmarshal(msg.Data(), n.Expired)
-	}
-	if err != nil {
-		return Notification{}, fmt.Errorf("%s %d on %s is not valid: %w", what, meta.Sequence.Stream, msg.Subject(), err)
-	}
-	return n, nil
+	return &jetstream.RawStreamMsg{
+		Sequence: meta.Sequence.Stream, Time: meta.Timestamp, Subject: msg.Subject(), Header: msg.Headers(), Data: msg.Data(),
+	}, meta, nil
 }
 
-func readRejection(msg jetstream.Msg) (*Rejection, error) {
-	header := msg.Headers()
-	r := &Rejection{
-		Error:   header.Get(wire.HeaderError),
-		Subject: header.Get(wire.HeaderSubject),
-		Body:    string(msg.Data()),
+// notification reads a message of the stream of events.
+func (c *Client) notification(msg *jetstream.RawStreamMsg) (n Notification, err error) {
+	n = Notification{Seq: msg.Sequence, At: msg.Time}
+	n.Notification, err = wire.ParseEvent(c.l.Prefix, msg.Subject, msg.Header, msg.Data)
+	if err != nil {
+		return n, fmt.Errorf("%s %d on %s is not valid: %w", cmp.Or(nouns[n.Kind], "event"), n.Seq, msg.Subject, err)
 	}
-	var truncatedErr error
-	if text := header.Get(wire.HeaderTruncated); text != "" {
-		r.Truncated, truncatedErr = strconv.Atoi(text)
-	}
-	var codeErr, seqErr error
-	r.Code, codeErr = strconv.Atoi(header.Get(wire.HeaderCode))
-	r.Seq, seqErr = strconv.ParseUint(header.Get(wire.HeaderSeq), 10, 64)
-	return r, errors.Join(truncatedErr, codeErr, seqErr)
+	return n, nil
 }

@@ -114,16 +114,17 @@ func watchAfterAReconnect(t *testing.T) (deleted bool) {
 	ended := make(chan error, 1)
 	var got []string
 	go func() {
-		ended <- c.Watch(ctx, client.WatchOptions{Watching: func([]string) { b.event(t, "orders", "1") }}, func(n client.Notification) error {
-			got = append(got, n.Expired.ID)
-			switch len(got) {
-			case 1:
-				close(first)
-			case 3:
-				close(second)
-			}
-			return nil
-		})
+		ended <- c.Watch(ctx, client.WatchOptions{Watching: func([]string) { b.event(t, "orders", "1") }},
+			func(n client.Notification) error {
+				got = append(got, n.Expired.ID)
+				switch len(got) {
+				case 1:
+					close(first)
+				case 3:
+					close(second)
+				}
+				return nil
+			})
 	}()
 	wait := func(done <-chan struct{}, what string) {
 		t.Helper()

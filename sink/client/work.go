@@ -15,7 +15,7 @@ import (
 // again is the time between two attempts to go on after a failure.
 const again = time.Second
 
-// Options are what to consume and how.
+// workOptions are what to consume and how.
 type workOptions struct {
 	Durable     string
 	Subjects    []string
@@ -71,7 +71,8 @@ type job struct{ msg jetstream.Msg } // its newest delivery, which is the one to
 func runWork(ctx context.Context, l *connection, opts workOptions) error {
 	handlers, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	w := &worker{l: l, opts: opts, handlers: handlers, slots: make(chan struct{}, opts.Concurrency), jobs: make(map[uint64]*job)}
+	w := &worker{l: l, opts: opts, handlers: handlers, slots: make(chan struct{}, opts.Concurrency),
+		jobs: make(map[uint64]*job)}
 	consumer, err := w.open(ctx)
 	for err == nil {
 		err = w.follow(ctx, consumer)
@@ -116,7 +117,8 @@ func (w *worker) mayPass(err error) bool {
 }
 
 func (w *worker) lost() error {
-	return fmt.Errorf("%w: somebody has deleted the consumer %s or the stream %s, and with it the position in the events: to begin a new one, start again", ErrConsumerLost, w.opts.Durable, w.stream())
+	return fmt.Errorf("%w: somebody has deleted the consumer %s or the stream %s, and with it the position in the "+
+		"events: to begin a new one, start again", ErrConsumerLost, w.opts.Durable, w.stream())
 }
 
 func (w *worker) stream() string { return w.l.Prefix.EventsStream() }
@@ -159,11 +161,13 @@ func (w *worker) open(ctx context.Context) (jetstream.Consumer, error) {
 		DeliverPolicy:  jetstream.DeliverNewPolicy,
 	}
 	if w.opts.Pinned {
-		config.PriorityPolicy, config.PriorityGroups, config.PinnedTTL = jetstream.PriorityPolicyPinned, []string{stripeGroup}, pinnedFor
+		config.PriorityPolicy, config.PinnedTTL = jetstream.PriorityPolicyPinned, pinnedFor
+		config.PriorityGroups = []string{stripeGroup}
 	}
 	switch since, start := w.opts.Since, w.opts.Start; {
 	case start != nil:
-		config.DeliverPolicy, config.OptStartSeq, config.OptStartTime = start.DeliverPolicy, start.OptStartSeq, start.OptStartTime
+		config.DeliverPolicy = start.DeliverPolicy
+		config.OptStartSeq, config.OptStartTime = start.OptStartSeq, start.OptStartTime
 	case since == nil:
 	case since.Before(time.Unix(0, 0)): // the server cannot take times before 1678
 		config.DeliverPolicy = jetstream.DeliverAllPolicy
@@ -197,7 +201,8 @@ func (w *worker) check(ctx context.Context, consumer jetstream.Consumer) (jetstr
 	if config.FilterSubject != "" {
 		have = []string{config.FilterSubject}
 	}
-	if !slices.Equal(slices.Sorted(slices.Values(have)), slices.Sorted(slices.Values(w.opts.Subjects))) || config.AckPolicy != jetstream.AckExplicitPolicy {
+	if !slices.Equal(slices.Sorted(slices.Values(have)), slices.Sorted(slices.Values(w.opts.Subjects))) ||
+		config.AckPolicy != jetstream.AckExplicitPolicy {
 		return nil, &OtherConsumerError{w.opts.Durable, have, w.opts.Subjects}
 	}
 	for key, want := range w.opts.For {
@@ -226,4 +231,155 @@ type OtherConsumerError struct {
 
 func (e *OtherConsumerError) Error() string {
 	return fmt.Sprintf("the consumer %s exists, and is for %v instead of %v: use another name", e.Durable, e.Have, e.Want)
+}
+
+// requestFor is how long a request waits for messages. A Run ends that much later.
+const requestFor = 500 * time.Millisecond
+
+// follow hands messages to handlers until ctx is done or the reading fails. It requests no more
+// messages than it can hand to handlers at once: the server waits for an acknowledgement from
+// when it has sent a message. So it also waits for the end of a request.
+func (w *worker) follow(ctx context.Context, consumer jetstream.Consumer) error {
+	for ctx.Err() == nil {
+		free := w.take(ctx)
+		if free == 0 {
+			return nil
+		}
+		err := w.request(ctx, consumer, &free)
+		for range free {
+			<-w.slots
+		}
+		if err != nil {
+			return w.explain(err)
+		}
+	}
+	return nil
+}
+
+// take takes all free slots, and waits for the first.
+func (w *worker) take(ctx context.Context) (free int) {
+	select {
+	case w.slots <- struct{}{}:
+	case <-ctx.Done():
+		return 0
+	}
+	for free = 1; free < cap(w.slots); free++ {
+		select {
+		case w.slots <- struct{}{}:
+		default:
+			return free
+		}
+	}
+	return free
+}
+
+// request requests a message for each free slot, and begins those that come. Those that come
+// when ctx is done go back, and another process gets them at once.
+func (w *worker) request(ctx context.Context, consumer jetstream.Consumer, free *int) error {
+	batch, err := consumer.Fetch(*free, jetstream.FetchMaxWait(requestFor))
+	if err != nil {
+		return err
+	}
+	for msg := range batch.Messages() {
+		if ctx.Err() != nil {
+			_ = msg.Nak()
+			continue
+		}
+		*free--
+		w.begin(msg)
+	}
+	return batch.Error()
+}
+
+// explain tells a consumer that is gone from other failures.
+func (w *worker) explain(err error) error {
+	if errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return w.lost()
+	}
+	return err
+}
+
+// begin hands a message to a handler, in the slot that the caller has taken.
+func (w *worker) begin(msg jetstream.Msg) {
+	meta, err := msg.Metadata()
+	if err != nil {
+		<-w.slots
+		return // not a message of a stream
+	}
+	seq := meta.Sequence.Stream
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if j := w.jobs[seq]; j != nil {
+		j.msg = msg
+		<-w.slots
+		return
+	}
+	j := &job{msg}
+	w.jobs[seq] = j
+	w.running.Go(func() {
+		defer func() { <-w.slots }()
+		err := w.handle(j, msg, meta)
+		if err != nil {
+			w.notice("event %d of consumer %s is not handled: %s", seq, w.opts.Durable, err)
+		}
+		for last := w.newest(seq, nil); last != nil; last = w.newest(seq, last) {
+			w.end(last, meta, err)
+		}
+	})
+}
+
+// newest is the newest delivery of a message whose handler has returned. If that one is
+// answered, newest returns nil, and the next delivery begins the message anew.
+func (w *worker) newest(seq uint64, answered jetstream.Msg) jetstream.Msg {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	msg := w.jobs[seq].msg
+	if msg == answered {
+		delete(w.jobs, seq)
+		return nil
+	}
+	return msg
+}
+
+// handle calls the handler, and tells the server meanwhile that it is at work.
+func (w *worker) handle(j *job, msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		tick := time.NewTicker(w.opts.AckWait / 3)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				w.mu.Lock()
+				msg := j.msg
+				w.mu.Unlock()
+				_ = msg.InProgress() // without a connection the message may come back
+			}
+		}
+	}()
+	return w.opts.Handle(w.handlers, msg, meta)
+}
+
+// end tells the server what became of a message.
+func (w *worker) end(msg jetstream.Msg, meta *jetstream.MsgMetadata, result error) {
+	answer := func() error {
+		switch {
+		case result == nil:
+			return msg.Ack()
+		case w.opts.Discarded(result):
+			return msg.TermWithReason(result.Error())
+		}
+		return msg.NakWithDelay(w.opts.Pause(meta.NumDelivered))
+	}
+	err := answer()
+	if err != nil && w.l.IsLost() && w.l.AwaitConnection(w.handlers) == nil {
+		err = answer()
+	}
+	if err != nil {
+		w.notice("event %d of consumer %s will come again: it could not be acknowledged: %s", meta.Sequence.Stream,
+			w.opts.Durable, err)
+	}
 }

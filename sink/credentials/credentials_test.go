@@ -53,28 +53,42 @@ func TestNATS_Refuses(t *testing.T) {
 		login credentials.NATS
 		want  []string
 	}{
-		"a user and an nkey":               {"", credentials.NATS{User: "u", PasswordFile: wrong, NKeyFile: wrong}, []string{"--nats-user and --nats-nkey-file exclude each other"}},
-		"a user and credentials":           {"", credentials.NATS{User: "u", PasswordFile: wrong, Creds: wrong}, []string{"--nats-user and --nats-creds exclude each other"}},
-		"a user and a token":               {"", credentials.NATS{User: "u", PasswordFile: wrong, TokenFile: wrong}, []string{"--nats-user and --nats-token-file exclude each other"}},
-		"a token that is missing":          {"", credentials.NATS{TokenFile: missing}, []string{"--nats-token-file", missing}},
-		"an empty token":                   {"", credentials.NATS{TokenFile: empty}, []string{"--nats-token-file", "its first line is empty"}},
-		"a user without a password":        {"", credentials.NATS{User: "u"}, []string{"--nats-user needs --nats-password-file"}},
-		"a password without a user":        {"", credentials.NATS{PasswordFile: wrong}, []string{"--nats-password-file needs --nats-user"}},
-		"a certificate without a key":      {"", credentials.NATS{Cert: wrong}, []string{"--nats-cert needs --nats-key"}},
-		"a key without a certificate":      {"", credentials.NATS{Key: wrong}, []string{"--nats-key needs --nats-cert"}},
-		"a user in the second URL":         {"nats://a,nats://x:y@b", credentials.NATS{User: "u", PasswordFile: wrong}, []string{"--nats-user", "the URL has a user"}},
-		"a token in the URL":               {"nats://token@a", credentials.NATS{NKeyFile: wrong}, []string{"--nats-nkey-file", "the URL has a user"}},
-		"a password file that is missing":  {"", credentials.NATS{User: "u", PasswordFile: missing}, []string{"--nats-password-file", missing}},
-		"a password file that is empty":    {"", credentials.NATS{User: "u", PasswordFile: empty}, []string{"--nats-password-file", empty, "first line is empty"}},
-		"an nkey file that is missing":     {"", credentials.NATS{NKeyFile: missing}, []string{"--nats-nkey-file", missing}},
-		"an nkey file without a seed":      {"", credentials.NATS{NKeyFile: wrong}, []string{"--nats-nkey-file", wrong, "no seed"}},
+		"a user and an nkey": {"", credentials.NATS{User: "u", PasswordFile: wrong, NKeyFile: wrong},
+			[]string{"--nats-user and --nats-nkey-file exclude each other"}},
+		"a user and credentials": {"", credentials.NATS{User: "u", PasswordFile: wrong, Creds: wrong},
+			[]string{"--nats-user and --nats-creds exclude each other"}},
+		"a user and a token": {"", credentials.NATS{User: "u", PasswordFile: wrong, TokenFile: wrong},
+			[]string{"--nats-user and --nats-token-file exclude each other"}},
+		"a token that is missing": {"", credentials.NATS{TokenFile: missing}, []string{"--nats-token-file",
+			missing}},
+		"an empty token": {"", credentials.NATS{TokenFile: empty}, []string{"--nats-token-file",
+			"its first line is empty"}},
+		"a user without a password": {"", credentials.NATS{User: "u"}, []string{"--nats-user needs " +
+			"--nats-password-file"}},
+		"a password without a user": {"", credentials.NATS{PasswordFile: wrong}, []string{"--nats-password-file " +
+			"needs --nats-user"}},
+		"a certificate without a key": {"", credentials.NATS{Cert: wrong}, []string{"--nats-cert needs --nats-key"}},
+		"a key without a certificate": {"", credentials.NATS{Key: wrong}, []string{"--nats-key needs --nats-cert"}},
+		"a user in the second URL": {"nats://a,nats://x:y@b", credentials.NATS{User: "u", PasswordFile: wrong},
+			[]string{"--nats-user", "the URL has a user"}},
+		"a token in the URL": {"nats://token@a", credentials.NATS{NKeyFile: wrong}, []string{"--nats-nkey-file",
+			"the URL has a user"}},
+		"a password file that is missing": {"", credentials.NATS{User: "u", PasswordFile: missing},
+			[]string{"--nats-password-file", missing}},
+		"a password file that is empty": {"", credentials.NATS{User: "u", PasswordFile: empty},
+			[]string{"--nats-password-file", empty, "first line is empty"}},
+		"an nkey file that is missing": {"", credentials.NATS{NKeyFile: missing}, []string{"--nats-nkey-file", missing}},
+		"an nkey file without a seed": {"", credentials.NATS{NKeyFile: wrong}, []string{"--nats-nkey-file", wrong,
+			"no seed"}},
 		"credentials that are missing":     {"", credentials.NATS{Creds: missing}, []string{"--nats-creds", missing}},
 		"credentials without a JWT":        {"", credentials.NATS{Creds: wrong}, []string{"--nats-creds", wrong}},
 		"authorities that are missing":     {"", credentials.NATS{CA: missing}, []string{"--nats-ca", missing}},
 		"authorities without certificates": {"", credentials.NATS{CA: wrong}, []string{"--nats-ca", wrong, "no certificate"}},
-		"a certificate that is none":       {"", credentials.NATS{Cert: wrong, Key: wrong}, []string{"--nats-cert " + wrong, "--nats-key " + wrong}},
-		"an inbox prefix with a wildcard":  {"", credentials.NATS{InboxPrefix: "_INBOX.>"}, []string{"--nats-inbox-prefix", "_INBOX.orders"}},
-		"an inbox prefix of half a token":  {"", credentials.NATS{InboxPrefix: "_INBOX."}, []string{"--nats-inbox-prefix"}},
+		"a certificate that is none": {"", credentials.NATS{Cert: wrong, Key: wrong}, []string{"--nats-cert " + wrong,
+			"--nats-key " + wrong}},
+		"an inbox prefix with a wildcard": {"", credentials.NATS{InboxPrefix: "_INBOX.>"}, []string{"--nats-inbox-prefix",
+			"_INBOX.orders"}},
+		"an inbox prefix of half a token": {"", credentials.NATS{InboxPrefix: "_INBOX."}, []string{"--nats-inbox-prefix"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := c.login.Options(c.urls)
@@ -91,16 +105,24 @@ func TestRedis_Refuses(t *testing.T) {
 		login credentials.Redis
 		want  []string
 	}{
-		"a user without a password":         {"rediss://a", credentials.Redis{User: "u"}, []string{"--redis-user needs --redis-password-file"}},
-		"a certificate without a key":       {"rediss://a", credentials.Redis{Cert: wrong}, []string{"--redis-cert needs --redis-key"}},
-		"a password in the URL":             {"rediss://:x@a", credentials.Redis{User: "u", PasswordFile: wrong}, []string{"--redis-password-file", "the URL has a user or a password"}},
-		"a password file that is empty":     {"rediss://a", credentials.Redis{PasswordFile: empty}, []string{"--redis-password-file", empty}},
-		"a password file that is missing":   {"rediss://a", credentials.Redis{PasswordFile: missing}, []string{"--redis-password-file", missing}},
-		"authorities that are missing":      {"rediss://a", credentials.Redis{CA: missing}, []string{"--redis-ca", missing}},
-		"authorities without certificates":  {"rediss://a", credentials.Redis{CA: wrong}, []string{"--redis-ca", wrong}},
-		"a certificate that is none":        {"rediss://a", credentials.Redis{Cert: wrong, Key: wrong}, []string{"--redis-cert " + wrong, "--redis-key " + wrong}},
-		"authorities for a URL without TLS": {"redis://a", credentials.Redis{CA: wrong}, []string{"--redis-ca needs a rediss:// URL"}},
-		"a certificate and no TLS":          {"redis://a", credentials.Redis{Cert: wrong, Key: wrong}, []string{"--redis-cert needs a rediss:// URL"}},
+		"a user without a password": {"rediss://a", credentials.Redis{User: "u"}, []string{"--redis-user needs " +
+			"--redis-password-file"}},
+		"a certificate without a key": {"rediss://a", credentials.Redis{Cert: wrong}, []string{"--redis-cert needs " +
+			"--redis-key"}},
+		"a password in the URL": {"rediss://:x@a", credentials.Redis{User: "u", PasswordFile: wrong},
+			[]string{"--redis-password-file", "the URL has a user or a password"}},
+		"a password file that is empty": {"rediss://a", credentials.Redis{PasswordFile: empty},
+			[]string{"--redis-password-file", empty}},
+		"a password file that is missing": {"rediss://a", credentials.Redis{PasswordFile: missing},
+			[]string{"--redis-password-file", missing}},
+		"authorities that are missing":     {"rediss://a", credentials.Redis{CA: missing}, []string{"--redis-ca", missing}},
+		"authorities without certificates": {"rediss://a", credentials.Redis{CA: wrong}, []string{"--redis-ca", wrong}},
+		"a certificate that is none": {"rediss://a", credentials.Redis{Cert: wrong, Key: wrong},
+			[]string{"--redis-cert " + wrong, "--redis-key " + wrong}},
+		"authorities for a URL without TLS": {"redis://a", credentials.Redis{CA: wrong}, []string{"--redis-ca needs a " +
+			"rediss:// URL"}},
+		"a certificate and no TLS": {"redis://a", credentials.Redis{Cert: wrong, Key: wrong},
+			[]string{"--redis-cert needs a rediss:// URL"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			wantError(t, c.login.Check(c.url, strings.HasPrefix(c.url, "rediss:")), c.want...)
@@ -112,7 +134,8 @@ func TestRedis_Refuses(t *testing.T) {
 		want      string
 	}{
 		{credentials.Redis{SentinelUser: "u"}, true, "--redis-sentinel-user needs --redis-sentinel-password-file"},
-		{credentials.Redis{SentinelPasswordFile: wrong}, false, "--redis-sentinel-password-file needs a redis+sentinel:// URL"},
+		{credentials.Redis{SentinelPasswordFile: wrong}, false, "--redis-sentinel-password-file needs a redis+sentinel:// " +
+			"URL"},
 		{credentials.Redis{SentinelPasswordFile: missing}, true, "--redis-sentinel-password-file"},
 	} {
 		_, err := c.login.Sentinel(c.sentinels)
@@ -170,8 +193,10 @@ func TestNATS_Accepts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	creds := "-----BEGIN NATS USER JWT-----\neyJ0.e30.c2ln\n------END NATS USER JWT------\n\n-----BEGIN USER NKEY SEED-----\n" + string(seed) + "\n------END USER NKEY SEED------\n"
-	for _, login := range []credentials.NATS{{NKeyFile: write(t, string(seed)+"\n")}, {Creds: write(t, creds)}, {InboxPrefix: "_INBOX.orders"}, {}} {
+	creds := "-----BEGIN NATS USER JWT-----\neyJ0.e30.c2ln\n------END NATS USER JWT------\n\n-----BEGIN USER NKEY " +
+		"SEED-----\n" + string(seed) + "\n------END USER NKEY SEED------\n"
+	for _, login := range []credentials.NATS{{NKeyFile: write(t, string(seed)+"\n")}, {Creds: write(t, creds)},
+		{InboxPrefix: "_INBOX.orders"}, {}} {
 		if _, err := login.Options("nats://user:password@a"); err != nil && (login.Creds+login.NKeyFile) == "" {
 			t.Errorf("%+v: %v", login, err)
 		}
@@ -204,7 +229,8 @@ func TestNKeyConnects(t *testing.T) {
 		}
 		files = append(files, write(t, string(seed)+"\n"))
 	}
-	url := natstest.Start(t, natstest.Options{Config: fmt.Sprintf("authorization { timeout: 60, users: [ { nkey: %s } ] }", public)})
+	url := natstest.Start(t, natstest.Options{Config: fmt.Sprintf("authorization { timeout: 60, users: [ { nkey: %s } ] }",
+		public)})
 	for i, want := range []error{nil, nats.ErrAuthorization} {
 		options, err := credentials.NATS{NKeyFile: files[i]}.Options(url)
 		if err != nil {

@@ -40,7 +40,8 @@ func authorities(flag, path string) (*x509.CertPool, error) {
 func certificate(certFlag, certPath, keyFlag, keyPath string) (tls.Certificate, error) {
 	cert, err := tls.LoadX509KeyPair(certPath, keyPath)
 	if err != nil {
-		return cert, fmt.Errorf("%s %s, %s %s: %w: use a certificate and its private key, both in PEM form", certFlag, certPath, keyFlag, keyPath, err)
+		return cert, fmt.Errorf("%s %s, %s %s: %w: use a certificate and its private key, both in PEM form", certFlag,
+			certPath, keyFlag, keyPath, err)
 	}
 	return cert, nil
 }
@@ -56,4 +57,5 @@ func together(aFlag, a, bFlag, b string) error {
 	return nil
 }
 
-var errUserTwice = errors.New("the URL has a user or a password, and so have the flags: give them in one of the two places")
+var errUserTwice = errors.New("the URL has a user or a password, and so have the flags: give them in one of the two " +
+	"places")

@@ -1,9 +1,12 @@
 package credentials
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -69,7 +72,8 @@ func (n NATS) Options(urls string) ([]nats.Option, error) {
 	case n.NKeyFile != "":
 		option, err := nats.NkeyOptionFromSeed(n.NKeyFile)
 		if err != nil {
-			return nil, fmt.Errorf("%s %s: it has no seed of a user's nkey: use a file with a line that begins with SU (%w)", natsNKey, n.NKeyFile, err)
+			return nil, fmt.Errorf("%s %s: it has no seed of a user's nkey: use a file with a line that begins with SU (%w)",
+				natsNKey, n.NKeyFile, err)
 		}
 		options = append(options, option)
 	case n.Creds != "":
@@ -99,7 +103,8 @@ func (n NATS) Options(urls string) ([]nats.Option, error) {
 // check finds what contradicts itself.
 func (n NATS) check(urls string) error {
 	var ways []string
-	for _, way := range [][2]string{{natsUser, n.User}, {natsNKey, n.NKeyFile}, {natsCreds, n.Creds}, {natsToken, n.TokenFile}} {
+	for _, way := range [][2]string{{natsUser, n.User}, {natsNKey, n.NKeyFile}, {natsCreds, n.Creds},
+		{natsToken, n.TokenFile}} {
 		if way[1] != "" {
 			ways = append(ways, way[0])
 		}
@@ -114,7 +119,8 @@ func (n NATS) check(urls string) error {
 		return err
 	}
 	if p := n.InboxPrefix; p != "" && (strings.ContainsAny(p, "*> \t\r\n") || strings.Contains("."+p+".", "..")) {
-		return fmt.Errorf("%s %q is not valid: use the beginning of a subject, in whole tokens without wildcards, such as _INBOX.orders", natsInbox, p)
+		return fmt.Errorf("%s %q is not valid: use the beginning of a subject, in whole tokens without wildcards, such as "+
+			"_INBOX.orders", natsInbox, p)
 	}
 	if len(ways) > 0 && anyUser(urls) {
 		return fmt.Errorf("%s: %w", ways[0], errUserTwice)
@@ -147,4 +153,62 @@ func checkCreds(path string) error {
 	}
 	key.Wipe()
 	return nil
+}
+
+// Denied is what a NATS server does not permit a user.
+type Denied struct {
+	Subscribe bool // otherwise publish
+	Subject   string
+}
+
+func (d *Denied) Error() string {
+	verb := "publish"
+	if d.Subscribe {
+		verb = "subscribe"
+	}
+	return "the NATS server does not permit this user to " + verb + " to " + d.Subject
+}
+
+// violation is the text of a denial: the server tells it no other way, and the text is part of its protocol.
+var violation = regexp.MustCompile(`Permissions Violation for (Publish|Subscription) to ("(?:[^"\\]|\\.)*")`)
+
+// AsDenied reads an error that nats.go hands to the error handler of a connection. It
+// returns nil if the error is about something else.
+func AsDenied(err error) *Denied {
+	if !errors.Is(err, nats.ErrPermissionViolation) {
+		return nil
+	}
+	match := violation.FindStringSubmatch(err.Error())
+	if match == nil {
+		return nil
+	}
+	subject, unquoteErr := strconv.Unquote(match[2])
+	if unquoteErr != nil {
+		return nil
+	}
+	return &Denied{Subscribe: match[1] == "Subscription", Subject: subject}
+}
+
+var passwords = regexp.MustCompile(`([?&][a-z_]*password=)[^&,]*`)
+
+// RedactURLs hides the password or token in each URL of a comma-separated list. A text that is
+// not a URL loses everything before its last @, because that may be a password. So is a
+// parameter whose name ends with password.
+func RedactURLs(urls string) string {
+	urls = passwords.ReplaceAllString(urls, "${1}xxxxx")
+	parts := strings.Split(urls, ",")
+	for i, part := range parts {
+		u, err := url.Parse(part)
+		at := strings.LastIndexByte(part, '@')
+		switch {
+		case err == nil && u.Host != "":
+			if _, hasPassword := u.User.Password(); u.User != nil && !hasPassword {
+				u.User = url.User("xxxxx") // NATS takes a user without a password for a token
+			}
+			parts[i] = u.Redacted()
+		case at >= 0:
+			parts[i] = "xxxxx" + part[at:]
+		}
+	}
+	return strings.Join(parts, ",")
 }

@@ -77,7 +77,9 @@ func (r Redis) Sentinel(has bool) (secret string, err error) {
 }
 
 // Dialer returns a function that connects by TLS. The configuration is that of the URL.
-func (r Redis) Dialer(config *tls.Config, timeout time.Duration) func(ctx context.Context, network, address string) (net.Conn, error) {
+func (r Redis) Dialer(
+	config *tls.Config, timeout time.Duration,
+) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		fresh, err := r.tls(config)
 		if err != nil {

@@ -62,7 +62,8 @@ func TestStrayAnswers(t *testing.T) {
 	if !done || err == nil || !strings.Contains(err.Error(), "stored 2 messages of a batch of 3") {
 		t.Errorf("a part of a batch: %v", err)
 	}
-	if done, err := g.fast(2, puback.Answer{}, puback.ErrNotAnAnswer); !done || !errors.Is(err, puback.ErrNotAnAnswer) || g.stored != 2 {
+	if done, err := g.fast(2, puback.Answer{}, puback.ErrNotAnAnswer); !done || !errors.Is(err, puback.ErrNotAnAnswer) ||
+		g.stored != 2 {
 		t.Errorf("a refusal: %t, %v, %d are stored", done, err, g.stored)
 	}
 }
@@ -82,7 +83,8 @@ func TestReplySubjects(t *testing.T) {
 	}
 }
 
-// TestG9_Batches: a batch has as many messages as the server takes, and as many bytes as it stores in time; at least one.
+// TestG9_Batches: a batch has as many messages as the server takes, and as many bytes as it stores in time; at least
+// one.
 func TestG9_Batches(t *testing.T) {
 	sized := func(sizes ...int) (all []Message) {
 		for _, n := range sizes {
@@ -94,8 +96,10 @@ func TestG9_Batches(t *testing.T) {
 		messages []Message
 		want     int
 	}{
-		{sized(1, 1), 2}, {sized(1, 1, 1), 3}, {sized(1, 1, 1, 1), 3}, {sized(maxBatchBytes+1, 1), 1}, {sized(1, maxBatchBytes), 1},
-		{sized(1, maxBatchBytes-1), 2}, {sized(1, maxBatchBytes-2, 1), 3}, {sized(1, maxBatchBytes-1, 1), 2}, {sized(0, maxBatchBytes, 1), 2},
+		{sized(1, 1), 2}, {sized(1, 1, 1), 3}, {sized(1, 1, 1, 1), 3}, {sized(maxBatchBytes+1, 1), 1}, {sized(1,
+			maxBatchBytes), 1},
+		{sized(1, maxBatchBytes-1), 2}, {sized(1, maxBatchBytes-2, 1), 3}, {sized(1, maxBatchBytes-1, 1), 2}, {sized(0,
+			maxBatchBytes, 1), 2},
 	} {
 		p := &Publisher{}
 		p.largest.Store(3)
@@ -124,7 +128,8 @@ func TestLimits(t *testing.T) {
 	for replicas, want := range map[int]bool{0: false, 1: false, 2: true, 3: true} {
 		r.p.acks.limit.Store(0)
 		r.p.setLimits(jetstream.StreamConfig{Replicas: replicas})
-		if waits := time.Duration(r.p.acks.limit.Load()); r.p.replicated.Load() != want || (waits == answerTimeout) != want || r.p.takesFast.Load() {
+		if waits := time.Duration(r.p.acks.limit.Load()); r.p.replicated.Load() != want || (waits == answerTimeout) != want ||
+			r.p.takesFast.Load() {
 			t.Errorf("%d replicas: it is replicated: %t, and waits for an answer for %s", replicas, r.p.replicated.Load(), waits)
 		}
 	}
@@ -132,7 +137,8 @@ func TestLimits(t *testing.T) {
 	for size, want := range map[int64]int64{-1: most, 0: most, 1: 1, most - 1: most - 1, most: most, most + 1: most} {
 		r.p.maxSize.Store(size)
 		limit, setting := r.p.limit()
-		if limit != want || strings.Contains(setting, "max_payload") != (limit == most) || strings.Contains(setting, "LAPSE_EVENTS") == (limit == most) {
+		if limit != want || strings.Contains(setting, "max_payload") != (limit == most) || strings.Contains(setting,
+			"LAPSE_EVENTS") == (limit == most) {
 			t.Errorf("max_msg_size %d: the limit is %d, by %s", size, limit, setting)
 		}
 	}
@@ -148,8 +154,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestG12_ABatchBeginsBehindWhatWasStored: an atomic batch is stored in place of what the stream has lost, and ends behind
-// it. Its first sequence shows the loss.
+// TestG12_ABatchBeginsBehindWhatWasStored: an atomic batch is stored in place of what the stream has lost, and ends
+// behind it. Its first sequence shows the loss.
 func TestG12_ABatchBeginsBehindWhatWasStored(t *testing.T) {
 	for last, lost := range map[uint64]bool{3: false, 4: true, 8: true, 9: true} {
 		r := newRig(t, natstest.Options{}, atomicBatches)
@@ -177,7 +183,8 @@ func TestPublishWaits(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 				defer cancel()
 				at, err := r.p.Publish(ctx, r.p.Unfenced(0), messages)
-				if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "publish to lapse.rejected.orders.a: ") || at != (Place{}) {
+				if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "publish to "+
+					"lapse.rejected.orders.a: ") || at != (Place{}) {
 					t.Errorf("there is no room for %d messages: %s, %v", len(messages), at, err)
 				}
 			}
@@ -283,7 +290,8 @@ func TestIncompleteBatches(t *testing.T) {
 					alone++
 				}
 			}
-			if n := len(r.storedOn("a")); n != 25 || batches != tt.batches || alone != tt.alone || r.p.largest.Load() != int64(tt.most) {
+			if n := len(r.storedOn("a")); n != 25 || batches != tt.batches || alone != tt.alone ||
+				r.p.largest.Load() != int64(tt.most) {
 				t.Errorf("%d are stored; it has sent %d batches of %d at most, and %d alone", n, batches, r.p.largest.Load(), alone)
 			}
 		})
@@ -296,7 +304,8 @@ func TestShorten(t *testing.T) {
 		text  string
 		bytes int
 		want  string
-	}{{"abcdefgh", -1, "abcdefgh"}, {"abcdefgh", 0, "abcdefgh"}, {"abcdefgh", 1, "abcd..."}, {"abcdefgh", 5, "..."}, {"abcdefgh", 50, "..."}, {"éééé", 2, "é..."}} {
+	}{{"abcdefgh", -1, "abcdefgh"}, {"abcdefgh", 0, "abcdefgh"}, {"abcdefgh", 1, "abcd..."}, {"abcdefgh", 5,
+		"..."}, {"abcdefgh", 50, "..."}, {"éééé", 2, "é..."}} {
 		if got := shorten(tt.text, tt.bytes); got != tt.want {
 			t.Errorf("%s without %d bytes: %q, want %q", tt.text, tt.bytes, got, tt.want)
 		}
@@ -311,7 +320,8 @@ func TestShorten(t *testing.T) {
 		t.Errorf("at the limit it is cut: %v", h)
 	}
 	short.truncate(short.size() - int64(len(text)-len(shorten(text, len(text)-longestError))))
-	if h := short.msg.Header; len(h.Get(wire.HeaderError)) > longestError || !bytes.Equal(short.msg.Data, body) || h[wire.HeaderTruncated] != nil || h.Get(wire.HeaderSubject) != "s" {
+	if h := short.msg.Header; len(h.Get(wire.HeaderError)) > longestError || !bytes.Equal(short.msg.Data, body) ||
+		h[wire.HeaderTruncated] != nil || h.Get(wire.HeaderSubject) != "s" {
 		t.Errorf("the error is enough, and more is cut: %v, %s", h, short.msg.Data)
 	}
 }

@@ -152,7 +152,8 @@ func TestG3_AFenceRefusesAnAtomicBatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if answer, err := puback.Read(reply); err != nil || answer.Error == nil || answer.Error.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequence {
+	if answer, err := puback.Read(reply); err != nil || answer.Error == nil ||
+		answer.Error.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequence {
 		t.Errorf("the rest of the batch is answered by %s", reply.Data)
 	}
 	if n := len(r.storedOn("hot")); n != 0 {
@@ -184,7 +185,8 @@ func TestG3_AFenceRefusesAFastBatch(t *testing.T) {
 	}
 	r.publishBehind(r.fence(), rejections("each", 2001, 100))
 	for _, m := range r.stored() {
-		if m.Header.Get(wire.HeaderSubject) == "lapse.write.create.orders.each" && m.Header.Get(jetstream.ExpectedLastSubjSeqHeader) == "" {
+		if m.Header.Get(wire.HeaderSubject) == "lapse.write.create.orders.each" &&
+			m.Header.Get(jetstream.ExpectedLastSubjSeqHeader) == "" {
 			t.Fatalf("message %d names no fence", m.Sequence)
 		}
 	}
@@ -344,8 +346,11 @@ func cutConnection(t *testing.T, config jetstream.StreamConfig) {
 	nc.SetClosedHandler(handler)
 	lost := make(chan struct{}, 1)
 	cut := &cutter{left: -1}
-	flaky, err := nats.Connect(url, natstest.Patient, nats.SetCustomDialer(cut), nats.MaxReconnects(-1), nats.ReconnectWait(time.Millisecond),
-		nats.ClosedHandler(handler), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), nats.DisconnectErrHandler(func(*nats.Conn, error) {
+	flaky, err := nats.Connect(url, natstest.Patient, nats.SetCustomDialer(cut), nats.MaxReconnects(-1),
+		nats.ReconnectWait(time.Millisecond),
+		nats.ClosedHandler(handler), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription,
+			error) {
+		}), nats.DisconnectErrHandler(func(*nats.Conn, error) {
 			select {
 			case lost <- struct{}{}:
 			default:

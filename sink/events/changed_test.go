@@ -13,11 +13,13 @@ import (
 )
 
 func change(id string, seq uint64, document string) Message {
-	return Changed(testLog, wire.TypeCreated, seq, wire.Change{ID: id, Collection: "orders", Document: []byte(document), Etag: wire.Etag(seq), Ts: 1_790_000_000_123}, 1_790_000_000_123, "")
+	return Changed(testLog, wire.TypeCreated, seq, wire.Change{ID: id, Collection: "orders", Document: []byte(document),
+		Etag: wire.Etag(seq), Ts: 1_790_000_000_123}, 1_790_000_000_123, "")
 }
 
 func dropOf(collection string, seq uint64) Message {
-	return Changed(testLog, wire.TypeDropped, seq, wire.Change{Collection: collection, Ts: 1_790_000_000_123}, 1_790_000_000_123, "")
+	return Changed(testLog, wire.TypeDropped, seq, wire.Change{Collection: collection, Ts: 1_790_000_000_123},
+		1_790_000_000_123, "")
 }
 
 // TestChangesToTheByte pins what the stream stores of changes. The transform of the stream leaves the
@@ -27,7 +29,8 @@ func TestChangesToTheByte(t *testing.T) {
 	const trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	const token = "a%2Eb%2F%C3%A9"
 	at := wire.Time(1_790_000_120_123)
-	version := wire.Change{ID: "a.b/é", Collection: "orders", Document: []byte("{ \"a\" : \"<&>\" }"), Etag: 42, Ts: 1_790_000_000_123, ExpiresAt: &at}
+	version := wire.Change{ID: "a.b/é", Collection: "orders", Document: []byte("{ \"a\" : \"<&>\" }"), Etag: 42,
+		Ts: 1_790_000_000_123, ExpiresAt: &at}
 	const begin = `{"id":"a.b/é","collection":"orders"`
 	subject := prefix.Stored("lapse.changed.orders." + token)
 	for _, c := range []struct {
@@ -36,11 +39,18 @@ func TestChangesToTheByte(t *testing.T) {
 		subject, name string
 		body          string
 	}{
-		{wire.TypeCreated, version, subject, token + "/42/changed", begin + `,"document":{ "a" : "<&>" },"etag":"42","ts":"2026-09-21T14:13:20.123Z","expiresAt":"2026-09-21T14:15:20.123Z"}`},
-		{wire.TypeUpdated, wire.Change{ID: version.ID, Collection: "orders", Omitted: true, Unchanged: true, Etag: 42, Ts: version.Ts}, subject, token + "/42/changed", begin + `,"documentOmitted":true,"documentUnchanged":true,"etag":"42","ts":"2026-09-21T14:13:20.123Z"}`},
-		{wire.TypeUpdated, wire.Change{ID: version.ID, Collection: "orders", Omitted: true, Etag: 42, Ts: version.Ts}, subject, token + "/42/changed", begin + `,"documentOmitted":true,"etag":"42","ts":"2026-09-21T14:13:20.123Z"}`},
-		{wire.TypeDeleted, wire.Change{ID: version.ID, Collection: "orders", Ts: version.Ts}, subject, token + "/42/changed", begin + `,"ts":"2026-09-21T14:13:20.123Z"}`},
-		{wire.TypeDropped, wire.Change{Collection: "orders", Ts: version.Ts}, "lapse.changed.orders", "42/dropped", `{"collection":"orders","ts":"2026-09-21T14:13:20.123Z"}`},
+		{wire.TypeCreated, version, subject, token + "/42/changed",
+			begin + `,"document":{ "a" : "<&>" },"etag":"42","ts":"2026-09-21T14:13:20.123Z",` +
+				`"expiresAt":"2026-09-21T14:15:20.123Z"}`},
+		{wire.TypeUpdated, wire.Change{ID: version.ID, Collection: "orders", Omitted: true, Unchanged: true, Etag: 42,
+			Ts: version.Ts}, subject, token + "/42/changed",
+			begin + `,"documentOmitted":true,"documentUnchanged":true,"etag":"42","ts":"2026-09-21T14:13:20.123Z"}`},
+		{wire.TypeUpdated, wire.Change{ID: version.ID, Collection: "orders", Omitted: true, Etag: 42, Ts: version.Ts},
+			subject, token + "/42/changed", begin + `,"documentOmitted":true,"etag":"42","ts":"2026-09-21T14:13:20.123Z"}`},
+		{wire.TypeDeleted, wire.Change{ID: version.ID, Collection: "orders", Ts: version.Ts}, subject, token + "/42/changed",
+			begin + `,"ts":"2026-09-21T14:13:20.123Z"}`},
+		{wire.TypeDropped, wire.Change{Collection: "orders", Ts: version.Ts}, "lapse.changed.orders", "42/dropped",
+			`{"collection":"orders","ts":"2026-09-21T14:13:20.123Z"}`},
 	} {
 		r.publish(Changed(testLog, c.kind, 42, c.change, c.change.Ts, trace))
 		stored := r.stored()
@@ -48,7 +58,8 @@ func TestChangesToTheByte(t *testing.T) {
 		want := nats.Header{
 			"ce-specversion": {"1.0"}, "ce-type": {c.kind}, "ce-source": {"/lapse/1780000000456/collections/orders"},
 			"ce-subject": {token}, "ce-id": {"orders/" + c.name}, "ce-time": {"2026-09-21T14:13:20.123Z"},
-			"content-type": {"application/json"}, "ce-datacontenttype": {"application/json"}, "traceparent": {trace}, "ce-traceparent": {trace}, "Nats-Expected-Stream": {"LAPSE_EVENTS"},
+			"content-type": {"application/json"}, "ce-datacontenttype": {"application/json"}, "traceparent": {trace},
+			"ce-traceparent": {trace}, "Nats-Expected-Stream": {"LAPSE_EVENTS"},
 			"Nats-Expected-Last-Subject-Sequence": {"0"}, "Nats-Expected-Last-Subject-Sequence-Subject": {"lapse.fence.0"},
 		}
 		if c.kind == wire.TypeDropped {
@@ -98,11 +109,13 @@ func TestG3_ATailFindsChanges(t *testing.T) {
 	shard := wire.ShardOf(2, "orders", "a")
 	for i := range 2 {
 		source := NewSource(prefix.Log(i, 2), 1_780_000_000_456)
-		document, drop := Changed(source, wire.TypeDeleted, 12, wire.Change{ID: "a", Collection: "orders"}, 0, ""), Changed(source, wire.TypeDropped, 13, wire.Change{Collection: "orders"}, 0, "")
+		document, drop := Changed(source, wire.TypeDeleted, 12, wire.Change{ID: "a", Collection: "orders"}, 0,
+			""), Changed(source, wire.TypeDropped, 13, wire.Change{Collection: "orders"}, 0, "")
 		_, isDocument := source.Output(1, document.msg.Subject, document.msg.Header)
 		_, isDrop := source.Output(1, drop.msg.Subject, drop.msg.Header)
 		if isDocument != (i == shard) || isDrop != (i == 0) {
-			t.Errorf("shard %d, the document is of %d: it takes the change for its own: %t, and the drop: %t", i, shard, isDocument, isDrop)
+			t.Errorf("shard %d, the document is of %d: it takes the change for its own: %t, and the drop: %t", i, shard,
+				isDocument, isDrop)
 		}
 	}
 }
@@ -115,7 +128,8 @@ func TestG8_AChangeThatIsTooLargeIsPublished(t *testing.T) {
 	if m := stored[0]; !strings.Contains(string(m.Data), object(3000)) {
 		t.Errorf("the document is not in %s", m.Data)
 	}
-	if m := stored[1]; string(m.Data) != `{"id":"a","collection":"orders","documentOmitted":true,"etag":"8","ts":"2026-09-21T14:13:20.123Z"}` {
+	if m := stored[1]; string(m.Data) != `{"id":"a","collection":"orders","documentOmitted":true,"etag":"8",`+
+		`"ts":"2026-09-21T14:13:20.123Z"}` {
 		t.Errorf("a change that does not fit is %s", m.Data)
 	}
 }

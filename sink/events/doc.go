@@ -18,7 +18,7 @@
 // a change or a warning goes without its document, a due message without its body, and a rejection with the
 // beginning of its body (fit.go). If the
 // stream refuses a message for another reason, the error names the stream and says what to do
-// (refused.go).
+// (acks.go).
 //
 // A server that loses power may lose messages that it had acknowledged. [Publisher.Holds] tells
 // whether the stream still has a message, and [Tail.Named] which messages of the log its outputs

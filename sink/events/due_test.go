@@ -13,7 +13,8 @@ import (
 )
 
 func due(target, id string, etag uint64, document string) Message {
-	return Due(testLog, target, wire.Event{ID: id, Collection: "orders", Document: []byte(document), Etag: wire.Etag(etag), ExpiredAt: 1_790_000_120_123}, "")
+	return Due(testLog, target, wire.Event{ID: id, Collection: "orders", Document: []byte(document), Etag: wire.Etag(etag),
+		ExpiredAt: 1_790_000_120_123}, "")
 }
 
 // TestDueMessageToTheByte pins what the stream stores of a due message: the bytes of the document, and
@@ -25,14 +26,18 @@ func TestDueMessageToTheByte(t *testing.T) {
 	const body = "{ \"a\" : \"<&>\" }"
 	targets := []string{"mail", "mail.send", "mail.send.now", "1.2.3.4.5.6.7.8"}
 	for _, target := range targets {
-		r.publish(Due(testLog, target, wire.Event{ID: "a.b/é", Collection: "orders", Document: []byte(body), Etag: 42, Ts: 1_790_000_000_123, TTL: 120, ExpiredAt: 1_790_000_120_123}, trace))
+		r.publish(Due(testLog, target, wire.Event{ID: "a.b/é", Collection: "orders", Document: []byte(body), Etag: 42,
+			Ts: 1_790_000_000_123, TTL: 120, ExpiredAt: 1_790_000_120_123}, trace))
 	}
 	const token = "a%2Eb%2F%C3%A9"
 	for i, m := range r.stored() {
 		want := nats.Header{
-			"ce-specversion": {"1.0"}, "ce-type": {"lapse.message.due.v1"}, "ce-source": {"/lapse/1780000000456/collections/orders"},
-			"ce-subject": {token}, "ce-id": {"orders/" + token + "/42"}, "ce-time": {"2026-09-21T14:15:20.123Z"}, "Lapse-Target": {targets[i]},
-			"content-type": {"application/json"}, "ce-datacontenttype": {"application/json"}, "traceparent": {trace}, "ce-traceparent": {trace}, "Nats-Expected-Stream": {"LAPSE_EVENTS"},
+			"ce-specversion": {"1.0"}, "ce-type": {"lapse.message.due.v1"},
+			"ce-source":  {"/lapse/1780000000456/collections/orders"},
+			"ce-subject": {token}, "ce-id": {"orders/" + token +
+				"/42"}, "ce-time": {"2026-09-21T14:15:20.123Z"}, "Lapse-Target": {targets[i]},
+			"content-type": {"application/json"}, "ce-datacontenttype": {"application/json"}, "traceparent": {trace},
+			"ce-traceparent": {trace}, "Nats-Expected-Stream": {"LAPSE_EVENTS"},
 			"Nats-Expected-Last-Subject-Sequence": {"0"}, "Nats-Expected-Last-Subject-Sequence-Subject": {"lapse.fence.0"},
 		}
 		for _, added := range []string{"Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp"} {
@@ -90,7 +95,8 @@ func TestG8_ADueMessageThatIsTooLargeIsPublished(t *testing.T) {
 	if m := stored[0]; string(m.Data) != object(3000) || m.Header["Lapse-Truncated"] != nil {
 		t.Errorf("the document is not in %s, with %v", m.Data, m.Header)
 	}
-	if m := stored[1]; len(m.Data) > 0 || m.Header.Get("Lapse-Truncated") != "4000" || m.Header.Get("Lapse-Target") != "mail.send" {
+	if m := stored[1]; len(m.Data) > 0 || m.Header.Get("Lapse-Truncated") != "4000" ||
+		m.Header.Get("Lapse-Target") != "mail.send" {
 		t.Errorf("a due message that does not fit is %s, with %v", m.Data, m.Header)
 	}
 }
@@ -99,7 +105,8 @@ func TestG8_ADueMessageThatIsTooLargeIsPublished(t *testing.T) {
 func TestSpanOfADueMessage(t *testing.T) {
 	const trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	m := Due(testLog, "mail.send", wire.Event{ID: "a", Collection: "orders", Etag: 7}, trace)
-	if s, ok := m.Span(); !ok || s.Subject != "due.<target>" || s.Collection != "orders" || s.Parent != trace || strings.Contains(s.Subject, "mail") {
+	if s, ok := m.Span(); !ok || s.Subject != "due.<target>" || s.Collection != "orders" || s.Parent != trace ||
+		strings.Contains(s.Subject, "mail") {
 		t.Errorf("its span is %+v, %t", s, ok)
 	}
 }

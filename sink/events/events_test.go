@@ -150,7 +150,8 @@ func event(id string, etag uint64, document string) Message {
 
 func rejection(id string, seq uint64, body string) Message {
 	return Rejected(testLog, Rejection{
-		Subject: "lapse.write.create.orders." + id, Rest: "orders." + id, Seq: seq, Ts: 1_790_000_000_000 + int64(seq), Code: 409, Error: "it exists", Body: []byte(body),
+		Subject: "lapse.write.create.orders." + id, Rest: "orders." + id, Seq: seq, Ts: 1_790_000_000_000 + int64(seq),
+		Code: 409, Error: "it exists", Body: []byte(body),
 	})
 }
 
@@ -166,31 +167,40 @@ func TestMessagesToTheByte(t *testing.T) {
 		}, trace),
 		event("x", 7, "{}"),
 		Rejected(testLog, Rejection{
-			Subject: "lapse.write.create.orders.a%2Eb", Rest: "orders.a%2Eb", Seq: 99, Ts: 1_790_000_000_123, Code: 409, Error: "a sentence", Body: []byte(document), Trace: trace,
+			Subject: "lapse.write.create.orders.a%2Eb", Rest: "orders.a%2Eb", Seq: 99, Ts: 1_790_000_000_123, Code: 409,
+			Error: "a sentence", Body: []byte(document), Trace: trace,
 		}),
-		Rejected(testLog, Rejection{Subject: "lapse.config.orders", Rest: "orders", Seq: 100, Ts: 1_790_000_000_123, Code: 400, Error: "bad", Body: nil}),
+		Rejected(testLog, Rejection{Subject: "lapse.config.orders", Rest: "orders", Seq: 100, Ts: 1_790_000_000_123,
+			Code: 400, Error: "bad", Body: nil}),
 	)
 	expired := func(token, etag string) nats.Header {
 		return nats.Header{
-			"ce-specversion": {"1.0"}, "ce-type": {"lapse.document.expired.v1"}, "ce-source": {"/lapse/1780000000456/collections/orders"},
-			"ce-subject": {token}, "ce-id": {"orders/" + token + "/" + etag}, "ce-time": {"2026-09-21T14:14:20.123Z"}, "content-type": {"application/json"}, "ce-datacontenttype": {"application/json"},
+			"ce-specversion": {"1.0"}, "ce-type": {"lapse.document.expired.v1"},
+			"ce-source":  {"/lapse/1780000000456/collections/orders"},
+			"ce-subject": {token}, "ce-id": {"orders/" + token +
+				"/" + etag}, "ce-time": {"2026-09-21T14:14:20.123Z"}, "content-type": {"application/json"},
+			"ce-datacontenttype":                  {"application/json"},
 			"Nats-Expected-Stream":                {"LAPSE_EVENTS"},
 			"Nats-Expected-Last-Subject-Sequence": {"0"}, "Nats-Expected-Last-Subject-Sequence-Subject": {"lapse.fence.0"},
 		}
 	}
 	rejected := func(code, text, subject, seq string) nats.Header {
 		return nats.Header{
-			"Lapse-Code": {code}, "Lapse-Error": {text}, "Lapse-Subject": {subject}, "Lapse-Stream": {"LAPSE_LOG"}, "Lapse-Seq": {seq},
-			"Lapse-Ts": {"2026-09-21T14:13:20.123Z"}, "Nats-Expected-Stream": {"LAPSE_EVENTS"},
+			"Lapse-Code": {code}, "Lapse-Error": {text}, "Lapse-Subject": {subject}, "Lapse-Stream": {"LAPSE_LOG"},
+			"Lapse-Seq": {seq},
+			"Lapse-Ts":  {"2026-09-21T14:13:20.123Z"}, "Nats-Expected-Stream": {"LAPSE_EVENTS"},
 			"Nats-Expected-Last-Subject-Sequence": {"0"}, "Nats-Expected-Last-Subject-Sequence-Subject": {"lapse.fence.0"},
 		}
 	}
 	want := []*jetstream.RawStreamMsg{
 		{Subject: "lapse.expired.orders.1", Header: expired("a%2Eb%2F%C3%A9", "42"),
-			Data: []byte(`{"id":"a.b/é","collection":"orders","document":` + document + `,"etag":"42","ts":"2026-09-21T14:13:20.123Z","ttl":60,"expiredAt":"2026-09-21T14:14:20.123Z"}`)},
+			Data: []byte(`{"id":"a.b/é","collection":"orders","document":` + document + `,"etag":"42",` +
+				`"ts":"2026-09-21T14:13:20.123Z","ttl":60,"expiredAt":"2026-09-21T14:14:20.123Z"}`)},
 		{Subject: "lapse.expired.orders.7", Header: expired("x", "7"),
-			Data: []byte(`{"id":"x","collection":"orders","document":{},"etag":"7","ts":"2026-09-21T14:13:20.123Z","ttl":60,"expiredAt":"2026-09-21T14:14:20.123Z"}`)},
-		{Subject: "lapse.rejected.orders.8", Header: rejected("409", "a sentence", "lapse.write.create.orders.a%2Eb", "99"), Data: []byte(document)},
+			Data: []byte(`{"id":"x","collection":"orders","document":{},"etag":"7","ts":"2026-09-21T14:13:20.123Z","ttl":60,` +
+				`"expiredAt":"2026-09-21T14:14:20.123Z"}`)},
+		{Subject: "lapse.rejected.orders.8", Header: rejected("409", "a sentence", "lapse.write.create.orders.a%2Eb", "99"),
+			Data: []byte(document)},
 		{Subject: "lapse.rejected.orders", Header: rejected("400", "bad", "lapse.config.orders", "100")},
 	}
 	want[0].Header["traceparent"], want[2].Header["traceparent"] = []string{trace}, []string{trace}
@@ -328,7 +338,8 @@ func TestPublishErrors(t *testing.T) {
 		r.publish(event("a", 1, "{}"), event("b", 2, "{}"))
 		_, err := r.p.Publish(t.Context(), r.p.Unfenced(0), []Message{event("c", 3, "{}")})
 		var api *jetstream.APIError
-		if !errors.As(err, &api) || !strings.Contains(err.Error(), "maximum messages") || !strings.Contains(err.Error(), "lapse.expired.orders.c") {
+		if !errors.As(err, &api) || !strings.Contains(err.Error(), "maximum messages") || !strings.Contains(err.Error(),
+			"lapse.expired.orders.c") {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -343,7 +354,8 @@ func TestPublishErrors(t *testing.T) {
 		if err := r.p.NewTail(testLog).Cover(t.Context(), 0, 1); err == nil {
 			t.Error("read a stream that is not there")
 		}
-		if _, err := r.p.Holds(t.Context(), testLog, Place{1, Key{Kind: 'e', Seq: 1}}); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		if _, err := r.p.Holds(t.Context(), testLog, Place{1, Key{Kind: 'e', Seq: 1}}); !errors.Is(err,
+			jetstream.ErrStreamNotFound) {
 			t.Errorf("a stream that is not there has lost a message: %v", err)
 		}
 	})
@@ -352,7 +364,8 @@ func TestPublishErrors(t *testing.T) {
 		if err := r.js.DeleteStream(t.Context(), prefix.EventsStream()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"lapse.>"}}); err != nil {
+		if _, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER",
+			Subjects: []string{"lapse.>"}}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := r.p.Publish(t.Context(), r.p.Unfenced(0), []Message{event("c", 3, "{}")}); err == nil {
@@ -372,7 +385,8 @@ func TestPublishErrors(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		if _, err := r.p.Publish(ctx, r.p.Unfenced(0), []Message{event("c", 3, "{}")}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := r.p.Publish(ctx, r.p.Unfenced(0), []Message{event("c", 3, "{}")}); !errors.Is(err,
+			context.DeadlineExceeded) {
 			t.Errorf("publish: %v", err)
 		}
 		for _, replicas := range []int{1, 3} {

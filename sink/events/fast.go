@@ -11,7 +11,8 @@ import (
 )
 
 // errNotBatch: the server answered a message of a batch like a message of its own.
-var errNotBatch = errors.New("the server does not know batches, and may have stored the messages one by one: use nats-server 2.14 or newer")
+var errNotBatch = errors.New("the server does not know batches, and may have stored the messages one by one: use " +
+	"nats-server 2.14 or newer")
 
 // inFastBatches publishes messages as fast batches: the stream stores them in their order,
 // up to the first that it refuses, and none after that one. A message alone needs no batch.

@@ -75,7 +75,8 @@ func (p *Publisher) Fence(ctx context.Context, shard int) (Fence, error) {
 }
 
 func (p *Publisher) fence(shard int, at Place) Fence {
-	return Fence{subject: []string{p.prefix.Fence(shard)}, seq: []string{strconv.FormatUint(at.Seq, 10)}, place: at, losses: p.Losses(), reconnects: p.reconnects()}
+	return Fence{subject: []string{p.prefix.Fence(shard)}, seq: []string{strconv.FormatUint(at.Seq, 10)}, place: at,
+		losses: p.Losses(), reconnects: p.reconnects()}
 }
 
 // keepsOut reports whether messages with this fence are refused after a newer fence.

@@ -91,7 +91,8 @@ func (p *Publisher) shrink(ctx context.Context, messages []Message) error {
 			return err
 		}
 		if m.size() >= before {
-			return fmt.Errorf("publish to %s: %w: it has %d bytes, and was refused although %s is %d", m.msg.Subject, errTooLarge, before, setting, most)
+			return fmt.Errorf("publish to %s: %w: it has %d bytes, and was refused although %s is %d", m.msg.Subject,
+				errTooLarge, before, setting, most)
 		}
 	}
 	return nil
@@ -116,7 +117,8 @@ func (m Message) shrink(most int64, setting string) error {
 		m.truncate(most)
 	}
 	if least := m.size(); least > most {
-		return fmt.Errorf("publish to %s: %w: it has %d bytes, and %d without its document or body, but %s is %d: set it to %d or more",
+		return fmt.Errorf("publish to %s: %w: it has %d bytes, and %d without its document or body, but %s is %d: set it "+
+			"to %d or more",
 			m.msg.Subject, errTooLarge, whole, least, setting, most, least)
 	}
 	return nil

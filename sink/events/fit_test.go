@@ -39,7 +39,8 @@ func TestG8_WhatIsTooLargeIsPublished(t *testing.T) {
 		}
 		if !strings.Contains(string(m.msg.Data), document) {
 			omitted++
-			want := fmt.Sprintf(`{"id":"e","collection":"c","documentOmitted":true,"etag":"%d","ts":"1970-01-01T00:00:00.000Z","expiredAt":"1970-01-01T00:00:00.000Z"}`, n)
+			want := fmt.Sprintf(`{"id":"e","collection":"c","documentOmitted":true,"etag":"%d",`+
+				`"ts":"1970-01-01T00:00:00.000Z","expiredAt":"1970-01-01T00:00:00.000Z"}`, n)
 			if string(m.msg.Data) != want {
 				t.Fatalf("an event without its document is %s", m.msg.Data)
 			}
@@ -82,7 +83,8 @@ func theStreamTakesLess(t *testing.T, config jetstream.StreamConfig) {
 		}
 	}
 	messages := func(from int) []Message {
-		all := []Message{event("small", uint64(from), "{}"), event("large", uint64(from), object(20_000)), event("small", uint64(from+500), "{}"), rejection("large", uint64(from), object(20_000))}
+		all := []Message{event("small", uint64(from), "{}"), event("large", uint64(from), object(20_000)), event("small",
+			uint64(from+500), "{}"), rejection("large", uint64(from), object(20_000))}
 		for i := range 32 {
 			body := "{}"
 			if i%5 == 4 {
@@ -111,7 +113,8 @@ func theStreamTakesLess(t *testing.T, config jetstream.StreamConfig) {
 				t.Errorf("the small event is %s", m.Data)
 			case id == "large" && (e.Omitted == whole || (len(e.Document) > 0) != whole):
 				t.Errorf("the large event has %d bytes, omitted %t", len(m.Data), e.Omitted)
-			case strings.HasSuffix(m.Header.Get(wire.HeaderSubject), ".large") && (m.Header.Get(wire.HeaderTruncated) != "") == whole:
+			case strings.HasSuffix(m.Header.Get(wire.HeaderSubject), ".large") &&
+				(m.Header.Get(wire.HeaderTruncated) != "") == whole:
 				t.Errorf("the large rejection has %d bytes, and headers %v", len(m.Data), m.Header)
 			}
 		}
@@ -138,7 +141,8 @@ func TestG11_NothingFits(t *testing.T) {
 	r := newRig(t, natstest.Options{}, jetstream.StreamConfig{MaxMsgSize: 100})
 	for _, m := range []Message{event("a", 1, object(1000)), rejection("a", 1, object(1000))} {
 		_, err := r.p.Publish(t.Context(), r.p.Unfenced(0), []Message{m})
-		if !errors.Is(err, errTooLarge) || !strings.Contains(err.Error(), "max_msg_size of stream LAPSE_EVENTS is 100: set it to "+strconv.FormatInt(m.size(), 10)) {
+		if !errors.Is(err, errTooLarge) || !strings.Contains(err.Error(), "max_msg_size of stream LAPSE_EVENTS is 100: set "+
+			"it to "+strconv.FormatInt(m.size(), 10)) {
 			t.Errorf("error %v", err)
 		}
 	}
@@ -151,8 +155,10 @@ func TestG11_ARefusalSaysWhatToDo(t *testing.T) {
 		config jetstream.StreamConfig
 		says   []string
 	}{
-		"messages": {jetstream.StreamConfig{MaxMsgs: 50}, []string{"stream LAPSE_EVENTS refuses it", "maximum messages exceeded", "discard policy to old"}},
-		"bytes":    {jetstream.StreamConfig{MaxBytes: 5000}, []string{"stream LAPSE_EVENTS refuses it", "maximum bytes exceeded", "raise its limits"}},
+		"messages": {jetstream.StreamConfig{MaxMsgs: 50}, []string{"stream LAPSE_EVENTS refuses it", "maximum messages " +
+			"exceeded", "discard policy to old"}},
+		"bytes": {jetstream.StreamConfig{MaxBytes: 5000}, []string{"stream LAPSE_EVENTS refuses it", "maximum bytes " +
+			"exceeded", "raise its limits"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			everyWay(t, func(t *testing.T, config jetstream.StreamConfig) {

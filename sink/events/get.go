@@ -30,7 +30,7 @@ func GetMessage(ctx context.Context, nc *nats.Conn, stream string, request any) 
 	return GetFrom(ctx, nc, "$JS.API", stream, request)
 }
 
-// GetFrom is Get where the API of JetStream has a prefix of its own, as in another domain.
+// GetFrom is GetMessage where the API of JetStream has a prefix of its own, as in another domain.
 func GetFrom(ctx context.Context, nc *nats.Conn, api, stream string, request any) (*Stored, error) {
 	body, err := json.Marshal(request)
 	if err != nil {
@@ -148,7 +148,8 @@ func (p *Publisher) barrier(ctx context.Context) (seq uint64, err error) {
 		return s.LastSeq, err
 	}
 	before := p.Last().Seq
-	ack, err := p.js.PublishMsg(ctx, &nats.Msg{Subject: p.prefix.Barrier(), Header: nats.Header{jetstream.ExpectedStreamHeader: {p.stream}}})
+	ack, err := p.js.PublishMsg(ctx, &nats.Msg{Subject: p.prefix.Barrier(),
+		Header: nats.Header{jetstream.ExpectedStreamHeader: {p.stream}}})
 	if err != nil {
 		return 0, refusedBy(p.stream, p.prefix.Barrier(), err)
 	}
@@ -213,7 +214,8 @@ func (p *Publisher) read(ctx context.Context, from, upTo uint64, do func(*nats.M
 				return nil
 			}
 			if !p.replicated.Load() && next == nil {
-				return fmt.Errorf("read stream %s: %w: it ends at sequence %d, and had %d", p.stream, errBehind, state.LastSeq, upTo)
+				return fmt.Errorf("read stream %s: %w: it ends at sequence %d, and had %d", p.stream, errBehind, state.LastSeq,
+					upTo)
 			}
 		}
 		if err := pause(ctx, max(1, tries), errBehind); err != nil {
@@ -228,12 +230,15 @@ func (p *Publisher) read(ctx context.Context, from, upTo uint64, do func(*nats.M
 // GetBatch of jetstreamext (v0.3.0) cannot be used: it ends without an error at a deadline, and a
 // part of an answer that was lost on the way is not noticed. An event that is stored would be
 // published again.
-func (p *Publisher) readSome(ctx context.Context, from, upTo uint64, do func(*nats.Msg, uint64)) (last uint64, err error) {
+func (p *Publisher) readSome(
+	ctx context.Context, from, upTo uint64, do func(*nats.Msg, uint64),
+) (last uint64, err error) {
 	limit := answerTimeout
 	if p.replicated.Load() {
 		limit = replicaTimeout
 	}
-	request, err := json.Marshal(map[string]any{"seq": from + 1, "batch": min(uint64(messagesAtOnce), upTo-from), "max_bytes": bytesAtOnce})
+	request, err := json.Marshal(map[string]any{"seq": from + 1, "batch": min(uint64(messagesAtOnce), upTo-from),
+		"max_bytes": bytesAtOnce})
 	if err != nil {
 		return 0, err
 	}

@@ -22,7 +22,8 @@ func TestG12_AnEarlierSequenceIsALoss(t *testing.T) {
 	if err := p.follows(7, 9, Place{Seq: 9, Key: Key{Kind: keyExpired, Seq: 2}}); err != nil || p.Last().Seq != 9 {
 		t.Errorf("a later message: %v, and the last one is %v", err, p.Last())
 	}
-	if err := p.follows(9, 9, Place{Seq: 10, Key: Key{Kind: keyExpired, Seq: 3}}); !errors.Is(err, ErrLost) || p.Losses() != 1 {
+	if err := p.follows(9, 9, Place{Seq: 10, Key: Key{Kind: keyExpired, Seq: 3}}); !errors.Is(err, ErrLost) ||
+		p.Losses() != 1 {
 		t.Errorf("a batch that begins where another message was: %v, %d losses", err, p.Losses())
 	}
 	if _, err := p.Publish(t.Context(), old, []Message{{Key: Key{Kind: keyExpired, Seq: 4}}}); !errors.Is(err, ErrLost) {
@@ -77,4 +78,42 @@ func TestG12_ABarrierInPlaceOfALostOutput(t *testing.T) {
 		t.Errorf("with the fence of before: %v", err)
 	}
 	r.publishBehind(r.fence(), rejections("a", 2, 1))
+}
+
+// TestG12_ATailForgetsWhatIsLost: the stream loses its end, and grows again, while somebody holds the
+// tail. The next one who covers it finds what the stream has now, and no output that it has lost.
+//
+// Goes red if a tail reads on from where it has ended.
+func TestG12_ATailForgetsWhatIsLost(t *testing.T) {
+	everyWay(t, func(t *testing.T, config jetstream.StreamConfig) {
+		for _, grown := range []int{1, 5, 20} {
+			r := newRig(t, natstest.Options{}, config)
+			lost := rejections("x", 1, 10)
+			end := r.publish(lost...)
+			tail := r.p.NewTail(testLog)
+			tail.Hold()
+			r.cover(tail, 2, end.Seq)
+			r.renew(config)
+			if _, err := r.p.Fence(t.Context(), 1); err != nil { // as a takeover does
+				t.Fatal(err)
+			}
+			again := rejections("x", 101, grown)
+			end = r.publish(again...)
+			r.cover(tail, 0, end.Seq)
+			for _, m := range lost {
+				if _, found := tail.Find(m); found {
+					t.Errorf("grown by %d: the tail has %s, which is lost", grown, m.Key)
+				}
+			}
+			for _, m := range again {
+				if _, found := tail.Find(m); !found {
+					t.Errorf("grown by %d: the tail does not have %s", grown, m.Key)
+				}
+			}
+			if named := tail.Named(0, 0); named[len(named)-1].Seq != uint64(100+grown) {
+				t.Errorf("grown by %d: it names %+v", grown, named)
+			}
+			tail.Release()
+		}
+	})
 }

@@ -102,7 +102,8 @@ func NewSource(log wire.Log, created int64) Source {
 // too large when it is published goes without its document: see [Publisher.Publish].
 func Expired(source Source, e wire.Event, trace string) Message {
 	id := wire.EscapeID(e.ID)
-	h := source.cloudEvent(uint64(e.Etag), expiredType, e.Collection, id, e.Collection+"/"+id+"/"+e.Etag.String(), e.ExpiredAt, trace)
+	h := source.cloudEvent(uint64(e.Etag), expiredType, e.Collection, id, e.Collection+"/"+id+"/"+e.Etag.String(),
+		e.ExpiredAt, trace)
 	m := &nats.Msg{Subject: source.prefix.Expired(e.Collection, e.ID), Header: h, Data: e.Encode()}
 	return Message{m, Key{Kind: keyExpired, Seq: uint64(e.Etag)}}
 }
@@ -112,7 +113,8 @@ func Expired(source Source, e wire.Event, trace string) Message {
 // and its header Lapse-Truncated has the length of the document.
 func Due(source Source, target string, e wire.Event, trace string) Message {
 	id := wire.EscapeID(e.ID)
-	h := source.cloudEvent(uint64(e.Etag), dueType, e.Collection, id, e.Collection+"/"+id+"/"+e.Etag.String(), e.ExpiredAt, trace)
+	h := source.cloudEvent(uint64(e.Etag), dueType, e.Collection, id, e.Collection+"/"+id+"/"+e.Etag.String(), e.ExpiredAt,
+		trace)
 	h[wire.HeaderTarget] = []string{target}
 	m := &nats.Msg{Subject: source.prefix.Due(target), Header: h, Data: e.Document}
 	return Message{m, Key{Kind: keyExpired, Seq: uint64(e.Etag)}}
@@ -125,7 +127,8 @@ func (m Message) isDue() bool { return m.msg.Header[wire.HeaderTarget] != nil }
 func Expiring(source Source, e wire.Expiring, trace string) Message {
 	id := wire.EscapeID(e.ID)
 	key := Key{keyExpiring, uint64(e.Etag), Warning{e.Before, int64(e.ExpiresAt)}}
-	h := source.cloudEvent(uint64(e.Etag), expiringType, e.Collection, id, e.Collection+"/"+id+"/"+e.Etag.String()+"/expiring/"+key.Warning.String(), e.At(), trace)
+	h := source.cloudEvent(uint64(e.Etag), expiringType, e.Collection, id,
+		e.Collection+"/"+id+"/"+e.Etag.String()+"/expiring/"+key.Warning.String(), e.At(), trace)
 	return Message{&nats.Msg{Subject: source.prefix.Expiring(e.Collection, e.ID), Header: h, Data: e.Encode()}, key}
 }
 
@@ -151,12 +154,15 @@ const (
 )
 
 // cloudEvent is the header of an event about a document, whose id is escaped.
-func (s Source) cloudEvent(seq uint64, kind []string, collection, document, id string, at wire.Time, trace string) nats.Header {
+func (s Source) cloudEvent(
+	seq uint64, kind []string, collection, document, id string, at wire.Time, trace string,
+) nats.Header {
 	values := []string{s.uriOf(seq) + collection, document, id, at.String(), s.prefix.EventsStream(), trace}
 	value := func(i int) []string { return values[i : i+1 : i+1] }
 	h := make(nats.Header, 14)
 	h["ce-specversion"], h["ce-type"] = ceVersion, kind
-	h["content-type"], h["ce-datacontenttype"] = contentType, contentType // the first is HTTP's name of it, the second NATS's
+	// the first is HTTP's name of it, the second NATS's
+	h["content-type"], h["ce-datacontenttype"] = contentType, contentType
 	h[ceSource], h[ceSubject], h[ceID], h[ceTime] = value(0), value(1), value(2), value(3)
 	h[jetstream.ExpectedStreamHeader] = value(4)
 	if trace != "" {

@@ -119,60 +119,48 @@ func (s Source) Output(seq uint64, subject string, h nats.Header) (at Place, ok 
 	return Place{seq, key}, ok && key.Kind != keyFence
 }
 
+// kindKeys are the kinds of the keys of messages.
+var kindKeys = map[wire.Kind]byte{
+	wire.KindExpired: keyExpired, wire.KindDue: keyExpired, wire.KindExpiring: keyExpiring,
+	wire.KindChanged: keyChanged, wire.KindRejected: keyRejected,
+}
+
 // keyOf is the key of a stored message. ok is false if the message is neither an output of the log
 // nor a fence.
 func (s Source) keyOf(subject string, h nats.Header) (k Key, ok bool) {
-	rest, _ := strings.CutPrefix(subject, string(s.prefix)+".")
-	kind, _, _ := strings.Cut(rest, ".")
-	collection, of, last := "", "", uint64(math.MaxUint64)
-	switch kind {
-	case "expired", "expiring", "due":
-		collection, last = s.collection(h)
-		if shard := wire.ShardOf(s.shards, collection, h.Get(ceSubject)); shard != s.shard {
-			return k, false
-		}
-		id := h.Get(ceID)
-		k.Kind, of = keyExpired, id[strings.LastIndexByte(id, '/')+1:]
-		if kind == "expiring" {
-			etag, warning, _ := strings.Cut(strings.TrimPrefix(id, collection+"/"+h.Get(ceSubject)+"/"), "/expiring/")
-			k.Kind, of = keyExpiring, etag+"/"+warning
-		}
-	case "changed":
-		collection, last = s.collection(h)
-		id, shard := h.Get(ceID), 0 // the first shard publishes drops
-		name, isDrop := strings.CutSuffix(id, dropped)
-		if !isDrop {
-			name = strings.TrimSuffix(id, changed)
-			shard = wire.ShardOf(s.shards, collection, h.Get(ceSubject))
-		}
-		if shard != s.shard {
-			return k, false
-		}
-		k.Kind, of = keyChanged, name[strings.LastIndexByte(name, '/')+1:]
-	case "rejected":
-		if h.Get(wire.HeaderStream) != s.stream {
-			return k, false
-		}
-		k.Kind, of = keyRejected, h.Get(wire.HeaderSeq)
-	case "fence":
-		k.Kind, of = keyFence, h.Get(headerFence)
+	if strings.HasPrefix(subject, string(s.prefix)+".fence.") {
+		k, err := parseKey(keyFence, h.Get(headerFence))
+		return k, err == nil
 	}
-	k, err := parseKey(k.Kind, of)
-	return k, err == nil && k.Seq <= last
+	a, err := wire.ParseAbout(s.prefix, subject, h)
+	if err != nil {
+		return k, false
+	}
+	k = Key{Kind: kindKeys[a.Kind], Seq: a.Seq}
+	switch {
+	case a.Kind == wire.KindRejected:
+		return k, a.Log == s.stream
+	case a.Kind == wire.KindExpiring:
+		k.Warning = Warning{a.Before, int64(a.ExpiresAt)}
+	}
+	shard := 0 // the first shard publishes drops
+	if a.ID != "" {
+		shard = wire.ShardOf(s.shards, a.Collection, wire.EscapeID(a.ID))
+	}
+	return k, shard == s.shard && k.Seq <= s.lastOf(a.Log)
 }
 
-// collection is the collection that a stored event is about, and the last sequence of the log whose events are of the
-// source: 0 if the event is of another log than the source, or those that it continues. A region that was the first may
-// go on publishing for a while, and what it publishes may come here.
-func (s Source) collection(h nats.Header) (name string, upTo uint64) {
-	source := h.Get(ceSource)
-	if name, ours := strings.CutPrefix(source, s.uri); ours {
-		return name, math.MaxUint64
+// lastOf is the last sequence of a log whose outputs are of the source: 0 if that is another log than the source, and
+// those that it continues. A region that was the first may go on publishing for a while, and what it publishes may come
+// here.
+func (s Source) lastOf(uri string) uint64 {
+	if uri == s.uri {
+		return math.MaxUint64
 	}
 	for _, f := range s.former {
-		if name, ours := strings.CutPrefix(source, f.uri); ours {
-			return name, f.last
+		if uri == f.uri {
+			return f.last
 		}
 	}
-	return source, 0
+	return 0
 }

@@ -18,7 +18,8 @@ func TestPlaceRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := Place{
 			Seq: rapid.Uint64Min(1).Draw(t, "seq"),
-			Key: Key{Kind: rapid.SampledFrom([]byte{keyExpired, keyExpiring, keyChanged, keyRejected, keyFence}).Draw(t, "kind"), Seq: rapid.Uint64().Draw(t, "of")},
+			Key: Key{Kind: rapid.SampledFrom([]byte{keyExpired, keyExpiring, keyChanged, keyRejected, keyFence}).Draw(t, "kind"),
+				Seq: rapid.Uint64().Draw(t, "of")},
 		}
 		if p.Key.Kind == keyExpiring {
 			p.Key.Warning = Warning{rapid.Int32().Draw(t, "before"), rapid.Int64().Draw(t, "deadline")}
@@ -41,7 +42,8 @@ func TestPlaceRoundTrip(t *testing.T) {
 	if s := (Place{12, Key{Kind: keyFence, Seq: math.MaxUint64}}).String(); s != "12:f18446744073709551615" {
 		t.Errorf("a fence is written as %q", s)
 	}
-	for _, text := range []string{"1", "1:", "1:e", "x:e1", ":e1", "1:ex", "1:e1 ", "-1:e1", "1:e18446744073709551616", "e1:1"} {
+	for _, text := range []string{"1", "1:", "1:e", "x:e1", ":e1", "1:ex", "1:e1 ", "-1:e1", "1:e18446744073709551616",
+		"e1:1"} {
 		if p, err := ParsePlace(text); err == nil || p != (Place{}) {
 			t.Errorf("%q is read as %s: %v", text, p, err)
 		}
@@ -92,7 +94,8 @@ func TestG3_KeysDoNotMeet(t *testing.T) {
 			}
 			want := one.found && beside.msg.Subject == one.publish.msg.Subject
 			if got, found := tail.Find(beside); found != want || found && got != at {
-				t.Errorf("a tail of %s finds %s: %t at %s, but %s was published at %s for %s", one.log.stream, beside.Key, found, got, one.publish.Key, at, one.publish.msg.Subject)
+				t.Errorf("a tail of %s finds %s: %t at %s, but %s was published at %s for %s", one.log.stream, beside.Key, found,
+					got, one.publish.Key, at, one.publish.msg.Subject)
 			}
 		}
 	}
@@ -105,10 +108,12 @@ func TestG3_KeysDoNotMeet(t *testing.T) {
 func TestG3_AFormerLogBehindItsEnd(t *testing.T) {
 	t.Parallel()
 	former := NewSource(prefix.Log(0, 1), 1000)
-	now := NewSource(prefix.Log(0, 1), 2000).Continues([]wire.Former{{Identity: 1000 * int64(time.Millisecond), Last: 10, Events: 20}})
+	now := NewSource(prefix.Log(0, 1), 2000).Continues([]wire.Former{{Identity: 1000 * int64(time.Millisecond), Last: 10,
+		Events: 20}})
 	for etag, ours := range map[wire.Etag]bool{9: true, 10: true, 11: false} {
 		e := wire.Event{Collection: "c", ID: "x", Etag: etag, Document: []byte("{}")}
-		for _, m := range []Message{Expired(former, e, ""), Expired(now, wire.Event{Collection: "c", ID: "x", Etag: 30, Document: []byte("{}")}, "")} {
+		for _, m := range []Message{Expired(former, e, ""), Expired(now, wire.Event{Collection: "c", ID: "x", Etag: 30,
+			Document: []byte("{}")}, "")} {
 			want := ours || m.Key.Seq == 30
 			if _, ok := now.Output(40, m.msg.Subject, m.msg.Header); ok != want {
 				t.Errorf("the event of version %d counts: %t, want %t", m.Key.Seq, ok, want)

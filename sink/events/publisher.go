@@ -44,7 +44,8 @@ func NewPublisher(nc *nats.Conn, prefix wire.Prefix, config jetstream.StreamConf
 	if err != nil {
 		return nil, fmt.Errorf("publisher of events: %w", err)
 	}
-	p := &Publisher{js: js, acks: acks, prefix: prefix, stream: prefix.EventsStream(), open: semaphore.NewWeighted(openBatches)}
+	p := &Publisher{js: js, acks: acks, prefix: prefix, stream: prefix.EventsStream(),
+		open: semaphore.NewWeighted(openBatches)}
 	p.mirror = config.Mirror != nil
 	p.setLimits(config)
 	return p, nil

@@ -35,7 +35,8 @@ func newCluster(t *testing.T, config jetstream.StreamConfig) (*rig, []string) {
 func connect(t *testing.T, address string) *nats.Conn {
 	t.Helper()
 	closed := make(chan struct{})
-	nc, err := nats.Connect("nats://"+address, natstest.Patient, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
+	nc, err := nats.Connect("nats://"+address, natstest.Patient, nats.MaxReconnects(-1),
+		nats.ReconnectWait(10*time.Millisecond), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +164,8 @@ func TestG3_NothingBehindALaterFence(t *testing.T) {
 	fences, publications, fenced, unknown, moves := 0, 0, 0, 0, 0
 	for end := time.Now().Add(time.Minute); moves < 5 || fences < 30 || fenced < 3 || unknown < 3; moves++ {
 		if time.Now().After(end) {
-			t.Errorf("too little happened: %d changes of the fence, %d publications were refused for a newer fence, %d had no answer", fences, fenced, unknown)
+			t.Errorf("too little happened: %d changes of the fence, %d publications were refused for a newer fence, %d had no "+
+				"answer", fences, fenced, unknown)
 			break
 		}
 		for range 10 {
@@ -211,7 +213,8 @@ func TestG3_NothingBehindALaterFence(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d publications with %d messages stored, against %d changes of the fence and %d of the leader: %d were refused for a newer fence, %d had no answer",
+	t.Logf("%d publications with %d messages stored, against %d changes of the fence and %d of the leader: %d were "+
+		"refused for a newer fence, %d had no answer",
 		publications, len(stored), fences, moves, fenced, unknown)
 }
 
@@ -262,7 +265,8 @@ func TestTheStreamGetsReplicas(t *testing.T) {
 		if tries > 1000 {
 			t.Fatalf("after %d attempts: %v", tries, err)
 		}
-		messages = append(messages, event(strconv.Itoa(tries%100), uint64(2*tries+1000), "{}"), event(strconv.Itoa((tries+1)%100), uint64(2*tries+1001), "{}"))
+		messages = append(messages, event(strconv.Itoa(tries%100), uint64(2*tries+1000), "{}"),
+			event(strconv.Itoa((tries+1)%100), uint64(2*tries+1001), "{}"))
 		_ = pause(t.Context(), 5, nil)
 	}
 	seen := map[string]bool{}

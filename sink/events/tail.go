@@ -215,7 +215,8 @@ func (t *Tail) Follow(ctx context.Context) error {
 	end := t.end
 	t.mu.Unlock()
 	consumer, err := t.publisher.js.CreateConsumer(ctx, t.publisher.stream, jetstream.ConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: end + 1, AckPolicy: jetstream.AckNonePolicy, HeadersOnly: true, MemoryStorage: true,
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: end + 1, AckPolicy: jetstream.AckNonePolicy,
+		HeadersOnly: true, MemoryStorage: true,
 	})
 	if err != nil {
 		return fmt.Errorf("read stream %s: %w", t.publisher.stream, err)

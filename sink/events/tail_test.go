@@ -213,7 +213,8 @@ func TestG8_ATailIgnoresWhatIsNotOfItsLog(t *testing.T) {
 	own := []Message{event("a", 1, "{}"), rejection("a", 2, "{}")}
 	r.publish(own[0])
 	for _, m := range []Message{
-		Expired(NewSource(prefix.Log(0, 1), 1_780_000_000_457), wire.Event{ID: "x", Collection: "orders", Etag: 101, Document: []byte("{}")}, ""),
+		Expired(NewSource(prefix.Log(0, 1), 1_780_000_000_457), wire.Event{ID: "x", Collection: "orders", Etag: 101,
+			Document: []byte("{}")}, ""),
 		Rejected(NewSource(prefix.Log(1, 2), 1_780_000_000_456), Rejection{Subject: "s", Rest: "orders.x", Seq: 102}),
 	} {
 		r.publish(m)
@@ -229,12 +230,14 @@ func TestG8_ATailIgnoresWhatIsNotOfItsLog(t *testing.T) {
 		{Subject: "lapse.expired.orders", Header: nats.Header{"A": {"b"}}},
 		{Subject: "lapse.expired.orders.a.b.c", Header: nats.Header{ceID: {"103"}}},
 		{Subject: "lapse.expired.orders.a", Header: headers(func(h nats.Header) { delete(h, ceSource) })},
-		{Subject: "lapse.expired.orders.a", Header: headers(func(h nats.Header) { h[ceSource] = []string{"/lapse/1780000000456"} })},
+		{Subject: "lapse.expired.orders.a",
+			Header: headers(func(h nats.Header) { h[ceSource] = []string{"/lapse/1780000000456"} })},
 		{Subject: "lapse.expired.orders.a", Header: headers(func(h nats.Header) { delete(h, ceID) })},
 		{Subject: "lapse.expired.orders.a", Header: headers(func(h nats.Header) { h[ceID] = []string{"orders/a/"} })},
 		{Subject: "lapse.expired.orders.a", Header: headers(func(h nats.Header) { h[ceID] = []string{"orders/a/x"} })},
 		{Subject: "lapse.expired.orders.a", Header: headers(func(h nats.Header) { h[ceID] = []string{"orders/a/-1"} })},
-		{Subject: "lapse.expired.orders.a", Header: headers(func(h nats.Header) { h[ceID] = []string{"orders/a/18446744073709551616"} })},
+		{Subject: "lapse.expired.orders.a",
+			Header: headers(func(h nats.Header) { h[ceID] = []string{"orders/a/18446744073709551616"} })},
 		{Subject: "lapse.rejected.orders.a", Header: nats.Header{wire.HeaderSeq: {"104"}}},
 		{Subject: "lapse.rejected.orders.a", Header: nats.Header{wire.HeaderSeq: {"104"}, wire.HeaderStream: {"OTHER"}}},
 		{Subject: "lapse.rejected.orders.a", Header: nats.Header{wire.HeaderStream: {"LAPSE_LOG"}}},
@@ -354,7 +357,8 @@ func TestG12_ATailBeyondTheEnd(t *testing.T) {
 	tail := r.p.NewTail(testLog)
 	tail.Hold()
 	for _, from := range []uint64{0, 5, 10, 15} {
-		if err := tail.Cover(t.Context(), from, 20); !errors.Is(err, errBehind) || !strings.Contains(err.Error(), "it ends at sequence 10, and had 20") {
+		if err := tail.Cover(t.Context(), from, 20); !errors.Is(err, errBehind) || !strings.Contains(err.Error(),
+			"it ends at sequence 10, and had 20") {
 			t.Errorf("from %d: %v", from, err)
 		}
 	}
@@ -398,7 +402,8 @@ func TestG3_AnAnswerIsCut(t *testing.T) {
 		stored := rejection("x", uint64(seq), "")
 		stored.msg.Subject = m.Reply
 		for name, value := range map[string]string{
-			jetstream.SubjectHeader: "lapse.rejected.orders.1", jetstream.SequenceHeader: strconv.Itoa(seq), "Nats-Last-Sequence": strconv.Itoa(last),
+			jetstream.SubjectHeader: "lapse.rejected.orders.1", jetstream.SequenceHeader: strconv.Itoa(seq),
+			"Nats-Last-Sequence": strconv.Itoa(last),
 		} {
 			stored.msg.Header.Set(name, value)
 		}
@@ -421,7 +426,11 @@ func TestG3_AnAnswerIsCut(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := 0
-		if _, err := r.nc.Subscribe("$JS.API.DIRECT.GET."+prefix.EventsStream(), func(m *nats.Msg) { n++; answer(r, m, n) }); err != nil {
+		if _, err := r.nc.Subscribe("$JS.API.DIRECT.GET."+prefix.EventsStream(), func(m *nats.Msg) {
+			n++
+			answer(r, m,
+				n)
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.nc.Flush(); err != nil {
@@ -456,44 +465,6 @@ func TestG3_AnAnswerIsCut(t *testing.T) {
 		defer cancel()
 		if err := tail.Cover(ctx, 0, 4); err == nil || !strings.Contains(err.Error(), "a part of the answer was lost") {
 			t.Errorf("error %v", err)
-		}
-	})
-}
-
-// TestG12_ATailForgetsWhatIsLost: the stream loses its end, and grows again, while somebody holds the
-// tail. The next one who covers it finds what the stream has now, and no output that it has lost.
-//
-// Goes red if a tail reads on from where it has ended.
-func TestG12_ATailForgetsWhatIsLost(t *testing.T) {
-	everyWay(t, func(t *testing.T, config jetstream.StreamConfig) {
-		for _, grown := range []int{1, 5, 20} {
-			r := newRig(t, natstest.Options{}, config)
-			lost := rejections("x", 1, 10)
-			end := r.publish(lost...)
-			tail := r.p.NewTail(testLog)
-			tail.Hold()
-			r.cover(tail, 2, end.Seq)
-			r.renew(config)
-			if _, err := r.p.Fence(t.Context(), 1); err != nil { // as a takeover does
-				t.Fatal(err)
-			}
-			again := rejections("x", 101, grown)
-			end = r.publish(again...)
-			r.cover(tail, 0, end.Seq)
-			for _, m := range lost {
-				if _, found := tail.Find(m); found {
-					t.Errorf("grown by %d: the tail has %s, which is lost", grown, m.Key)
-				}
-			}
-			for _, m := range again {
-				if _, found := tail.Find(m); !found {
-					t.Errorf("grown by %d: the tail does not have %s", grown, m.Key)
-				}
-			}
-			if named := tail.Named(0, 0); named[len(named)-1].Seq != uint64(100+grown) {
-				t.Errorf("grown by %d: it names %+v", grown, named)
-			}
-			tail.Release()
 		}
 	})
 }

@@ -1,6 +1,9 @@
 package wire
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"strings"
+)
 
 // The types (ce-type) of the messages about changes.
 const (
@@ -23,6 +26,19 @@ type Change struct {
 	Etag      Etag  `json:"etag,omitzero"`       // absent of a delete and a drop
 	Ts        Time  `json:"ts"`                  // when it happened
 	ExpiresAt *Time `json:"expiresAt,omitempty"` // absent if the version never expires
+}
+
+// Changed is a change: its type, such as [TypeCreated], and the log sequence of the write or the drop.
+type Changed struct {
+	Type string `json:"type"`
+	Change
+	Seq uint64 `json:"seq"`
+}
+
+// Kind is the last word but one of the type: created, updated, deleted or dropped.
+func (c Changed) Kind() string {
+	kind := strings.TrimSuffix(c.Type, ".v1")
+	return kind[strings.LastIndexByte(kind, '.')+1:]
 }
 
 // SettledReply is the reply to a read of "settled": what the stream of events stores up to this sequence

@@ -22,8 +22,8 @@ const ReasonNoCollection = "no-collection"
 // ReasonUndeliverable is the reason of a 409 about a message to a target that could never be delivered.
 const ReasonUndeliverable = "undeliverable"
 
-// ReasonNoIndex is the reason of a 400 about a query that no index of the collection serves. ReasonIndexMade is that of a
-// 503 about one whose index is still being made.
+// ReasonNoIndex is the reason of a 400 about a query that no index of the collection serves. ReasonIndexMade is that of
+// a 503 about one whose index is still being made.
 const (
 	ReasonNoIndex   = "no-index"
 	ReasonIndexMade = "index-being-made"
@@ -38,7 +38,8 @@ const nearestBegins = " Did you mean "
 // NoCollection is the sentence about a collection that does not exist, with the name that is nearest to it, if there
 // is one.
 func NoCollection(collection, nearest string) string {
-	text := fmt.Sprintf("there is no collection %s: configure it first (lapse config %s --default-ttl 1h, or --default-ttl off to keep its documents).", collection, collection)
+	text := fmt.Sprintf("there is no collection %s: configure it first (lapse config %s --default-ttl 1h, or "+
+		"--default-ttl off to keep its documents).", collection, collection)
 	if nearest != "" {
 		text += nearestBegins + nearest + "?"
 	}

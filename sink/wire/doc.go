@@ -21,13 +21,13 @@
 //	lapse.read.get.<collection>.<id>    Prefix.ReadGet          a read of one document
 //	lapse.read.collections              Prefix.ReadCollections  a list of all collections
 //	lapse.region.<domain>               Prefix.Region           a RegionRequest, by lapse in another region
-//	lapse.readers.<account>             Prefix.Readers          the messages of the stream of events, for the mirror in an account of readers
+//	lapse.readers.<account>             Prefix.Readers          the stream of events, for the mirror of an account
 //
 // The log ([Prefix.LogStream]) stores the first four, the stream of events
 // ([Prefix.EventsStream]) the next seven. Beats, reads and requests are not stored. A key-value bucket
 // ([Prefix.MembersBucket]) lists the processes, the owners of the shards and the regions that follow: a [Member] under
-// "member.<id>", a [Lease] under "lease.<shard>", an entry under "follower.<domain>". An id is one token of a subject, escaped
-// ([EscapeID]). [Log.ParseSubject] reads the subjects of the log.
+// "member.<id>", a [Lease] under "lease.<shard>", an entry under "follower.<domain>". An id is one token of a subject,
+// escaped ([EscapeID]). [Log.ParseSubject] reads the subjects of the log.
 //
 // A message to the log may have the headers Lapse-If-Match (for a write, the etag of the
 // document; for a configuration or a drop, the etag of the collection's configuration),

@@ -2,12 +2,11 @@ package wire
 
 import (
 	"encoding/json"
-	"errors"
 	"strings"
 )
 
 // Due is what clients get of a message that the expiry of a document with a target delivers: see
-// [HeaderTarget] and [ReadDue]. Write it with [Due.Encode], as an [Event].
+// [HeaderTarget] and [ParseEvent]. Write it with [Due.Encode], as an [Event].
 type Due struct {
 	ID         string `json:"id"`
 	Collection string `json:"collection"`
@@ -36,23 +35,15 @@ func (d Due) Encode() []byte {
 	return append(d.DueAt.append(b), `"}`...)
 }
 
-// ReadDue reads the headers and the body of a due message.
-func ReadDue(header map[string][]string, body []byte) (d Due, err error) {
-	get := func(name string) string {
-		if values := header[name]; len(values) > 0 {
-			return values[0]
-		}
-		return ""
-	}
-	last := func(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
-	d = Due{Target: get(HeaderTarget), Collection: last(get("ce-source")), Document: body, Omitted: get(HeaderTruncated) != ""}
-	if d.Omitted {
+// newDue is the due message of a header and a body, whose name was read.
+func newDue(a About, header map[string][]string, body []byte) *Due {
+	get := valuesOf(header)
+	d := &Due{ID: a.ID, Collection: a.Collection, Target: get(HeaderTarget), Document: body, Etag: Etag(a.Seq),
+		DueAt: a.At}
+	if d.Omitted = get(HeaderTruncated) != ""; d.Omitted {
 		d.Document = nil
 	}
-	var idErr, etagErr error
-	d.ID, idErr = UnescapeID(get("ce-subject"))
-	d.Etag, etagErr = ParseEtag(last(get("ce-id")))
-	return d, errors.Join(CheckTarget(d.Target), CheckCollection(d.Collection), idErr, etagErr, d.DueAt.UnmarshalText([]byte(get("ce-time"))))
+	return d
 }
 
 // CheckTargetFilter returns an ErrInvalidName unless a text selects targets: it is a target, or has
@@ -68,7 +59,8 @@ func CheckTargetFilter(filter string) error {
 		plain = plain[:len(plain)-1] + "x"
 	}
 	if err := CheckTarget(plain); err != nil {
-		return invalid("filter %s of targets is not valid: use a target such as mail.send, or one with * for a token, or > for all that follow, such as mail.>", Quote(filter))
+		return invalid("filter %s of targets is not valid: use a target such as mail.send, or one with * for a token, or > "+
+			"for all that follow, such as mail.>", Quote(filter))
 	}
 	return nil
 }

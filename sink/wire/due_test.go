@@ -36,7 +36,8 @@ func TestTargetFilters(t *testing.T) {
 			}
 		}
 	}
-	for _, bad := range []string{"", ".", "mail.", "mail>", "m*", "*x.y", ">.x", "a.>.b", "a b", strings.Repeat("a.", 8) + ">"} {
+	for _, bad := range []string{"", ".", "mail.", "mail>", "m*", "*x.y", ">.x", "a.>.b", "a b", strings.Repeat("a.", 8) +
+		">"} {
 		err := wire.CheckTargetFilter(bad)
 		if !errors.Is(err, wire.ErrInvalidName) {
 			t.Errorf("filter %q: %v", bad, err)
@@ -48,7 +49,8 @@ func TestTargetFilters(t *testing.T) {
 func TestStoredDue(t *testing.T) {
 	p := wire.DefaultPrefix
 	for filter, want := range map[string]string{
-		"mail": "lapse.due.mail", "mail.send": p.Stored("lapse.due.mail.send"), "*.send": strings.Replace(p.Stored("lapse.due.mail.send"), "mail", "*", 1),
+		"mail": "lapse.due.mail", "mail.send": p.Stored("lapse.due.mail.send"),
+		"*.send": strings.Replace(p.Stored("lapse.due.mail.send"), "mail", "*", 1),
 		"mail.*": "lapse.due.mail.*", "mail.>": "lapse.due.mail.>", "a.b.c": "lapse.due.a.b.c", ">": "lapse.due.>",
 	} {
 		if got := p.StoredDue(filter); got != want || filter == "mail.send" && got == "lapse.due.mail.send" {
@@ -57,14 +59,19 @@ func TestStoredDue(t *testing.T) {
 	}
 }
 
-// TestReadDue: the headers of a due message are its document's names, and its body keeps its bytes.
-func TestReadDue(t *testing.T) {
+// TestParseDue: the headers of a due message are its document's names, and its body keeps its bytes.
+func TestParseDue(t *testing.T) {
 	header := map[string][]string{
 		"ce-source": {"/lapse/1790000000000/collections/mail"}, "ce-subject": {"a%2Eb"}, "ce-id": {"mail/a%2Eb/7"},
 		"ce-time": {"2026-01-31T12:00:05.123Z"}, wire.HeaderTarget: {"mail.send"},
 	}
-	want := wire.Due{ID: "a.b", Collection: "mail", Target: "mail.send", Document: []byte(` {"a": "<"} `), Etag: 7, DueAt: 1769860805123}
-	got, err := wire.ReadDue(header, want.Document)
+	want := wire.Due{ID: "a.b", Collection: "mail", Target: "mail.send", Document: []byte(` {"a": "<"} `), Etag: 7,
+		DueAt: 1769860805123}
+	read := func(header map[string][]string, body []byte) (wire.Due, error) {
+		n, err := wire.ParseEvent(wire.DefaultPrefix, "lapse.due.mail.3", header, body)
+		return *n.Due, err
+	}
+	got, err := read(header, want.Document)
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Fatalf("%v (-want +got):\n%s", err, diff)
 	}
@@ -78,7 +85,8 @@ func TestReadDue(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	header[wire.HeaderTruncated] = []string{"4000"}
-	if got, err = wire.ReadDue(header, nil); err != nil || !got.Omitted || got.Document != nil || !bytes.Contains(got.Encode(), []byte(`"documentOmitted":true`)) {
+	if got, err = read(header, nil); err != nil || !got.Omitted || got.Document != nil || !bytes.Contains(got.Encode(),
+		[]byte(`"documentOmitted":true`)) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for name := range header {
@@ -87,12 +95,12 @@ func TestReadDue(t *testing.T) {
 		}
 		kept := header[name]
 		header[name] = []string{"?/%"}
-		if _, err := wire.ReadDue(header, nil); err == nil {
+		if _, err := read(header, nil); err == nil {
 			t.Errorf("header %s is not valid, and the message is read", name)
 		}
 		header[name] = kept
 	}
-	if _, err := wire.ReadDue(nil, nil); err == nil {
+	if _, err := read(nil, nil); err == nil {
 		t.Error("a message without headers is read")
 	}
 }

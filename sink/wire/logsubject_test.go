@@ -51,8 +51,10 @@ func TestParseSubject(t *testing.T) {
 		{second, "lapse.shard.1.write.upsert.orders.43", orders(wire.SubjectWrite, true, wire.Upsert), published},
 		{second, published, orders(wire.SubjectUnmapped, false, wire.Upsert), ""},
 		{first, "lapse.shard.0.write.upsert.orders.43", orders(wire.SubjectUnmapped, true, wire.Upsert), published},
-		{second, "lapse.shard.1.write.upsert.orders.43.x", write(wire.SubjectUnmapped, true, wire.Upsert, "orders.43.x", "orders", "43.x"), published + ".x"},
-		{second, "lapse.shard.1.write.upsert.orders", write(wire.SubjectUnmapped, true, wire.Upsert, "orders", "", ""), "lapse.write.upsert.orders"},
+		{second, "lapse.shard.1.write.upsert.orders.43.x", write(wire.SubjectUnmapped, true, wire.Upsert, "orders.43.x",
+			"orders", "43.x"), published + ".x"},
+		{second, "lapse.shard.1.write.upsert.orders", write(wire.SubjectUnmapped, true, wire.Upsert, "orders", "", ""),
+			"lapse.write.upsert.orders"},
 		{first, "lapse.write.upsert.orders", write(wire.SubjectUnmapped, false, wire.Upsert, "orders", "", ""), ""},
 		{second, "lapse.shard.01.write.upsert.orders.43", stray(false, "shard.01.write.upsert.orders.43"), ""},
 		{second, "lapse.shard.0.tick", stray(false, "shard.0.tick"), ""},
@@ -64,8 +66,10 @@ func TestParseSubject(t *testing.T) {
 		{second, "lapse.shard.1.drop.c", stray(true, "drop.c"), ""},
 		{second, "lapse.shard.1.whatever", stray(true, "whatever"), ""},
 		{second, "lapse.shard.1", stray(false, "shard.1"), ""},
-		{second, second.Copy(17, "lapse.config.c"), wire.LogSubject{Kind: wire.SubjectConfig, Own: true, Sourced: true, Copied: 17, Rest: "c", Collection: "c"}, "lapse.config.c"},
-		{second, second.Copy(17, "lapse.drop.c.d"), wire.LogSubject{Kind: wire.SubjectDrop, Own: true, Sourced: true, Copied: 17, Rest: "c.d", Collection: "c.d"}, "lapse.drop.c.d"},
+		{second, second.Copy(17, "lapse.config.c"), wire.LogSubject{Kind: wire.SubjectConfig, Own: true, Sourced: true,
+			Copied: 17, Rest: "c", Collection: "c"}, "lapse.config.c"},
+		{second, second.Copy(17, "lapse.drop.c.d"), wire.LogSubject{Kind: wire.SubjectDrop, Own: true, Sourced: true,
+			Copied: 17, Rest: "c.d", Collection: "c.d"}, "lapse.drop.c.d"},
 		{second, second.Copy(17, ""), wire.LogSubject{Kind: wire.SubjectLost, Own: true, Sourced: true, Copied: 17}, ""},
 		{second, second.Copy(17, published), stray(true, "17.write.upsert.orders.43"), ""},
 		{second, second.Copy(0, "lapse.config.c"), stray(true, "0.config.c"), ""},
@@ -81,7 +85,8 @@ func TestParseSubject(t *testing.T) {
 			c.published = c.subject
 		}
 		if text := got.Published(); text != c.published {
-			t.Errorf("%s in shard %d of %d was published on %s, want %s", c.subject, c.log.Shard, c.log.Shards, text, c.published)
+			t.Errorf("%s in shard %d of %d was published on %s, want %s", c.subject, c.log.Shard, c.log.Shards, text,
+				c.published)
 		}
 	}
 }
@@ -105,7 +110,8 @@ func TestLogSubjectSource(t *testing.T) {
 
 // TestParseSubjectAllocatesNothing: the reader parses the subject of every message.
 func TestParseSubjectAllocatesNothing(t *testing.T) {
-	for _, log := range []wire.Log{wire.DefaultPrefix.Log(0, 1), wire.DefaultPrefix.Log(1, 2), wire.DefaultPrefix.Log(63, 64)} {
+	for _, log := range []wire.Log{wire.DefaultPrefix.Log(0, 1), wire.DefaultPrefix.Log(1, 2), wire.DefaultPrefix.Log(63,
+		64)} {
 		for _, subject := range []string{log.Write(wire.Upsert, "orders", "43"), log.Tick(), "lapse.config.orders"} {
 			if n := testing.AllocsPerRun(100, func() { _ = log.ParseSubject(subject) }); n > 0 {
 				t.Errorf("%s: %v allocations", subject, n)

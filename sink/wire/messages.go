@@ -3,11 +3,8 @@ package wire
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"regexp"
 	"slices"
 	"strconv"
-	"time"
 )
 
 // Headers that lapse reads or writes.
@@ -88,51 +85,6 @@ const (
 	StatusInternal           = 500
 	StatusUnavailable        = 503
 )
-
-// Time is an instant in Unix milliseconds, written as RFC 3339 in UTC with
-// milliseconds. Any RFC 3339 can be read; the fraction of a millisecond is dropped. Where
-// JSON leaves a Time out, the zero Time, 1970, means that there is none.
-type Time int64
-
-func (t Time) String() string { return string(t.append(nil)) }
-
-// append appends the time. Package time is quick with its own layout alone, which lacks the milliseconds.
-func (t Time) append(b []byte) []byte {
-	at := time.UnixMilli(int64(t)).UTC()
-	b = at.AppendFormat(b, time.RFC3339)
-	ms := at.Nanosecond() / 1e6
-	return append(b[:len(b)-1], '.', byte('0'+ms/100), byte('0'+ms/10%10), byte('0'+ms%10), 'Z')
-}
-
-// MarshalText implements [encoding.TextMarshaler].
-func (t Time) MarshalText() ([]byte, error) { return t.append(nil), nil }
-
-// UnmarshalText implements [encoding.TextUnmarshaler].
-func (t *Time) UnmarshalText(b []byte) error {
-	at, err := time.Parse(time.RFC3339Nano, string(b))
-	if err != nil {
-		return err
-	}
-	*t = Time(at.UnixMilli())
-	return nil
-}
-
-// rfc3339 is the form of an instant. Package time is less strict: it takes 8:00 for 08:00, and a comma
-// for the point.
-var rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$`)
-
-// ParseInstant reads an instant as in RFC 3339. It rounds a fraction of a millisecond up, because
-// nothing may expire before its deadline.
-func ParseInstant(s string) (Time, error) {
-	at, err := time.Parse(time.RFC3339Nano, s)
-	if err == nil && !rfc3339.MatchString(s) {
-		err = errors.New("not as in RFC 3339")
-	}
-	if err != nil {
-		return 0, err
-	}
-	return Time(at.Add(time.Millisecond - 1).UnixMilli()), nil
-}
 
 // Etag is the log sequence of a version's write, or of a configuration, in decimal.
 type Etag uint64
@@ -227,7 +179,8 @@ type Config struct {
 
 // ConfigProperties are the names that a published [Config] may have.
 var ConfigProperties = []string{
-	"defaultTtl", "indexingMode", "minTtl", "maxTtl", "maxLife", "warnBefore", "slideOnRead", "eventBody", "changes", "paused",
+	"defaultTtl", "indexingMode", "minTtl", "maxTtl", "maxLife", "warnBefore", "slideOnRead", "eventBody", "changes",
+	"paused",
 	"indexes",
 }
 
@@ -235,80 +188,6 @@ var ConfigProperties = []string{
 func (c Config) Published() Config {
 	c.Etag = 0
 	return c
-}
-
-// Event is the body of an expiry event. Write it with [Event.Encode]: json.Marshal would
-// remove the white space of the document and escape its <, > and &, which could make it too
-// large for the server.
-type Event struct {
-	ID         string `json:"id"`
-	Collection string `json:"collection"`
-	// Document is the last version, its bytes unchanged; absent if Omitted.
-	Document  json.RawMessage `json:"document,omitempty"`
-	Omitted   bool            `json:"documentOmitted,omitempty"` // too large for the server's limits, or Config.EventBody is false
-	Etag      Etag            `json:"etag"`
-	Ts        Time            `json:"ts"`
-	TTL       int32           `json:"ttl,omitempty"` // the seconds that counted; 0 if an absolute deadline did
-	ExpiredAt Time            `json:"expiredAt"`
-}
-
-// Encode writes the event as JSON, and does not change the bytes of the document. They must
-// be valid JSON; Encode does not check that.
-func (e Event) Encode() []byte {
-	b := e.ExpiredAt.append(append(e.begin(), `,"expiredAt":"`...))
-	return append(b, `"}`...)
-}
-
-// begin writes the members that an event and a warning share.
-func (e Event) begin() []byte {
-	b := make([]byte, 0, len(e.Document)+len(e.ID)+len(e.Collection)+192)
-	b = appendString(append(b, `{"id":`...), e.ID)
-	b = appendString(append(b, `,"collection":`...), e.Collection)
-	if len(e.Document) > 0 {
-		b = append(append(b, `,"document":`...), e.Document...)
-	}
-	if e.Omitted {
-		b = append(b, `,"documentOmitted":true`...)
-	}
-	b = appendVersion(b, e.Etag, e.Ts)
-	if e.TTL != 0 {
-		b = strconv.AppendInt(append(b, `,"ttl":`...), int64(e.TTL), 10)
-	}
-	return b
-}
-
-// Expiring is the body of a warning: that a version will expire. Write it with [Expiring.Encode], as
-// an [Event].
-type Expiring struct {
-	ID         string `json:"id"`
-	Collection string `json:"collection"`
-	// Document is the version, its bytes unchanged; absent if Omitted.
-	Document  json.RawMessage `json:"document,omitempty"`
-	Omitted   bool            `json:"documentOmitted,omitempty"` // as of an [Event]
-	Etag      Etag            `json:"etag"`
-	Ts        Time            `json:"ts"`
-	TTL       int32           `json:"ttl,omitempty"` // the seconds that count; 0 if an absolute deadline does
-	ExpiresAt Time            `json:"expiresAt"`     // the deadline
-	Before    int32           `json:"before"`        // how many seconds before the deadline, of Config.WarnBefore
-}
-
-// At is the instant of the warning.
-func (e Expiring) At() Time { return e.ExpiresAt - 1000*Time(e.Before) }
-
-// Encode writes the warning as JSON, and does not change the bytes of the document. They must
-// be valid JSON; Encode does not check that.
-func (e Expiring) Encode() []byte {
-	same := Event{ID: e.ID, Collection: e.Collection, Document: e.Document, Omitted: e.Omitted, Etag: e.Etag, Ts: e.Ts, TTL: e.TTL}
-	b := e.ExpiresAt.append(append(same.begin(), `,"expiresAt":"`...))
-	b = strconv.AppendInt(append(b, `","before":`...), int64(e.Before), 10)
-	return append(b, '}')
-}
-
-// appendVersion appends the members that identify a version.
-func appendVersion(b []byte, etag Etag, ts Time) []byte {
-	b = strconv.AppendUint(append(b, `,"etag":"`...), uint64(etag), 10)
-	b = ts.append(append(b, `","ts":"`...))
-	return append(b, '"')
 }
 
 // Document is one document of a list.

@@ -53,23 +53,36 @@ func TestJSON(t *testing.T) {
 
 		{"config, nothing set", wire.Config{}, `{"defaultTtl":null}`},
 		{"config, off", wire.Config{IndexingMode: wire.Consistent}, `{"defaultTtl":null,"indexingMode":"consistent"}`},
-		{"config, no default", wire.Config{DefaultTTL: ptr(int32(-1)), IndexingMode: wire.Consistent}, `{"defaultTtl":-1,"indexingMode":"consistent"}`},
+		{"config, no default", wire.Config{DefaultTTL: ptr(int32(-1)), IndexingMode: wire.Consistent},
+			`{"defaultTtl":-1,"indexingMode":"consistent"}`},
 		{"config, seconds", wire.Config{DefaultTTL: ptr(int32(math.MaxInt32)), IndexingMode: wire.Consistent},
 			`{"defaultTtl":2147483647,"indexingMode":"consistent"}`},
 		{"config, no index", wire.Config{IndexingMode: wire.NoIndex}, `{"defaultTtl":null,"indexingMode":"none"}`},
 
-		{"event", wire.Event{ID: "a.b", Collection: "orders", Document: json.RawMessage(`{"n":1}`), Etag: 17, Ts: instant, TTL: 60, ExpiredAt: instant + 60_000},
-			`{"id":"a.b","collection":"orders","document":{"n":1},"etag":"17","ts":"2026-09-21T14:13:20.123Z","ttl":60,"expiredAt":"2026-09-21T14:14:20.123Z"}`},
-		{"event by an absolute deadline", wire.Event{ID: "a", Collection: "orders", Document: json.RawMessage(`{}`), Etag: 17, Ts: instant, ExpiredAt: instant + 60_000},
-			`{"id":"a","collection":"orders","document":{},"etag":"17","ts":"2026-09-21T14:13:20.123Z","expiredAt":"2026-09-21T14:14:20.123Z"}`},
-		{"configuration with limits", wire.Config{IndexingMode: wire.Lazy, MinTTL: 1, MaxTTL: 9, WarnBefore: []int32{5, 1}, SlideOnRead: wire.SlideTenth, Changes: true, Etag: 7}.Published(),
-			`{"defaultTtl":null,"indexingMode":"lazy","minTtl":1,"maxTtl":9,"warnBefore":[5,1],"slideOnRead":true,"changes":true}`},
-		{"event without its document", wire.Event{ID: "a", Collection: "orders", Omitted: true, Etag: 17, Ts: instant, TTL: 60, ExpiredAt: instant + 60_000},
-			`{"id":"a","collection":"orders","documentOmitted":true,"etag":"17","ts":"2026-09-21T14:13:20.123Z","ttl":60,"expiredAt":"2026-09-21T14:14:20.123Z"}`},
-		{"warning", wire.Expiring{ID: "a.b", Collection: "orders", Document: json.RawMessage(`{"n":1}`), Etag: 17, Ts: instant, TTL: 60, ExpiresAt: instant + 60_000, Before: 10},
-			`{"id":"a.b","collection":"orders","document":{"n":1},"etag":"17","ts":"2026-09-21T14:13:20.123Z","ttl":60,"expiresAt":"2026-09-21T14:14:20.123Z","before":10}`},
-		{"warning of an absolute deadline, without its document", wire.Expiring{ID: "a", Collection: "orders", Omitted: true, Etag: 17, Ts: instant, ExpiresAt: instant + 60_000, Before: 1},
-			`{"id":"a","collection":"orders","documentOmitted":true,"etag":"17","ts":"2026-09-21T14:13:20.123Z","expiresAt":"2026-09-21T14:14:20.123Z","before":1}`},
+		{"event", wire.Event{ID: "a.b", Collection: "orders", Document: json.RawMessage(`{"n":1}`), Etag: 17, Ts: instant,
+			TTL: 60, ExpiredAt: instant + 60_000},
+			`{"id":"a.b","collection":"orders","document":{"n":1},"etag":"17","ts":"2026-09-21T14:13:20.123Z","ttl":60,` +
+				`"expiredAt":"2026-09-21T14:14:20.123Z"}`},
+		{"event by an absolute deadline", wire.Event{ID: "a", Collection: "orders", Document: json.RawMessage(`{}`), Etag: 17,
+			Ts: instant, ExpiredAt: instant + 60_000},
+			`{"id":"a","collection":"orders","document":{},"etag":"17","ts":"2026-09-21T14:13:20.123Z",` +
+				`"expiredAt":"2026-09-21T14:14:20.123Z"}`},
+		{"configuration with limits", wire.Config{IndexingMode: wire.Lazy, MinTTL: 1, MaxTTL: 9, WarnBefore: []int32{5, 1},
+			SlideOnRead: wire.SlideTenth, Changes: true, Etag: 7}.Published(),
+			`{"defaultTtl":null,"indexingMode":"lazy","minTtl":1,"maxTtl":9,"warnBefore":[5,1],"slideOnRead":true,` +
+				`"changes":true}`},
+		{"event without its document", wire.Event{ID: "a", Collection: "orders", Omitted: true, Etag: 17, Ts: instant,
+			TTL: 60, ExpiredAt: instant + 60_000},
+			`{"id":"a","collection":"orders","documentOmitted":true,"etag":"17","ts":"2026-09-21T14:13:20.123Z","ttl":60,` +
+				`"expiredAt":"2026-09-21T14:14:20.123Z"}`},
+		{"warning", wire.Expiring{ID: "a.b", Collection: "orders", Document: json.RawMessage(`{"n":1}`), Etag: 17,
+			Ts: instant, TTL: 60, ExpiresAt: instant + 60_000, Before: 10},
+			`{"id":"a.b","collection":"orders","document":{"n":1},"etag":"17","ts":"2026-09-21T14:13:20.123Z","ttl":60,` +
+				`"expiresAt":"2026-09-21T14:14:20.123Z","before":10}`},
+		{"warning of an absolute deadline, without its document", wire.Expiring{ID: "a", Collection: "orders", Omitted: true,
+			Etag: 17, Ts: instant, ExpiresAt: instant + 60_000, Before: 1},
+			`{"id":"a","collection":"orders","documentOmitted":true,"etag":"17","ts":"2026-09-21T14:13:20.123Z",` +
+				`"expiresAt":"2026-09-21T14:14:20.123Z","before":1}`},
 
 		{"list, empty", wire.ListReply{}, `{"documents":[]}`},
 		{"list, one page of more", wire.ListReply{Continuation: "next", Documents: []wire.Document{
@@ -82,23 +95,30 @@ func TestJSON(t *testing.T) {
 		{"list request", wire.ListRequest{Limit: 5, Continuation: "next"}, `{"limit":5,"continuation":"next"}`},
 
 		{"query request, nothing set", wire.QueryRequest{}, `{}`},
-		{"query request", wire.QueryRequest{Where: map[string]json.RawMessage{"/b": json.RawMessage(`{"gte":1}`), "/a": json.RawMessage(`"x"`)}, Order: "-/b", Count: true, Scan: true},
+		{"query request", wire.QueryRequest{Where: map[string]json.RawMessage{"/b": json.RawMessage(`{"gte":1}`),
+			"/a": json.RawMessage(`"x"`)}, Order: "-/b", Count: true, Scan: true},
 			`{"where":{"/a":"x","/b":{"gte":1}},"order":"-/b","count":true,"scan":true}`},
 		{"query, empty", wire.QueryReply{Examined: 7}, `{"documents":[],"examined":7}`},
-		{"query", wire.QueryReply{Examined: 7, Continuation: "next", Documents: []wire.Document{{ID: "b", Etag: 18, Ts: instant, Document: json.RawMessage(`{"n":1}`)}}},
-			`{"documents":[{"id":"b","etag":"18","ts":"2026-09-21T14:13:20.123Z","document":{"n":1}}],"examined":7,"continuation":"next"}`},
-		{"query that counts none", wire.QueryReply{Count: ptr(int64(0)), Examined: 7, Continuation: "next"}, `{"count":0,"examined":7,"continuation":"next"}`},
+		{"query", wire.QueryReply{Examined: 7, Continuation: "next", Documents: []wire.Document{{ID: "b", Etag: 18,
+			Ts: instant, Document: json.RawMessage(`{"n":1}`)}}},
+			`{"documents":[{"id":"b","etag":"18","ts":"2026-09-21T14:13:20.123Z","document":{"n":1}}],"examined":7,` +
+				`"continuation":"next"}`},
+		{"query that counts none", wire.QueryReply{Count: ptr(int64(0)), Examined: 7, Continuation: "next"},
+			`{"count":0,"examined":7,"continuation":"next"}`},
 
 		{"count", wire.CountReply{}, `{"live":0,"expired":0}`},
 
-		{"forecast", wire.ForecastReply{Buckets: []wire.Bucket{{From: instant, Until: instant + 60_000}, {From: instant + 60_000, Until: instant + 120_000, Count: 3}}},
+		{"forecast", wire.ForecastReply{Buckets: []wire.Bucket{{From: instant, Until: instant + 60_000},
+			{From: instant + 60_000, Until: instant + 120_000, Count: 3}}},
 			`{"buckets":[{"from":"2026-09-21T14:13:20.123Z","until":"2026-09-21T14:14:20.123Z","count":0},` +
 				`{"from":"2026-09-21T14:14:20.123Z","until":"2026-09-21T14:15:20.123Z","count":3}]}`},
 		{"forecast request, nothing set", wire.ForecastRequest{}, `{}`},
 		{"forecast request", wire.ForecastRequest{Buckets: 5, Within: "1h"}, `{"buckets":5,"within":"1h"}`},
-		{"forecast request for another default", wire.ForecastRequest{DefaultTTL: json.RawMessage("60")}, `{"defaultTtl":60}`},
+		{"forecast request for another default", wire.ForecastRequest{DefaultTTL: json.RawMessage("60")},
+			`{"defaultTtl":60}`},
 		{"forecast request for off", wire.ForecastRequest{DefaultTTL: json.RawMessage("null")}, `{"defaultTtl":null}`},
-		{"forecast, nothing at once", wire.ForecastReply{Buckets: []wire.Bucket{}, AtOnce: ptr(int64(0))}, `{"buckets":[],"atOnce":0}`},
+		{"forecast, nothing at once", wire.ForecastReply{Buckets: []wire.Bucket{}, AtOnce: ptr(int64(0))},
+			`{"buckets":[],"atOnce":0}`},
 
 		{"collections request, nothing set", wire.CollectionsRequest{}, `{}`},
 		{"collections request", wire.CollectionsRequest{Limit: 5, Continuation: "next"}, `{"limit":5,"continuation":"next"}`},
@@ -143,7 +163,8 @@ var bodies = []string{
 // escapes <, > and &.
 func TestG3_EventCarriesTheDocumentUnchanged(t *testing.T) {
 	for _, body := range bodies {
-		event := wire.Event{ID: `"<ü>`, Collection: "c", Document: json.RawMessage(body), Etag: 1, Ts: instant, TTL: 1, ExpiredAt: instant}
+		event := wire.Event{ID: `"<ü>`, Collection: "c", Document: json.RawMessage(body), Etag: 1, Ts: instant, TTL: 1,
+			ExpiredAt: instant}
 		encoded := event.Encode()
 		if !bytes.Contains(encoded, []byte(`"document":`+body+`,"etag"`)) {
 			t.Errorf("the document %q is not in %q as it was", body, encoded)
@@ -170,7 +191,8 @@ func TestG3_EventIsLittleLargerThanItsDocument(t *testing.T) {
 		Document: json.RawMessage(`{"a":"` + strings.Repeat("<", 100_000) + `"}`),
 		Omitted:  true, Etag: math.MaxUint64, Ts: instant, TTL: math.MaxInt32, ExpiredAt: instant,
 	}
-	warning := wire.Expiring{ID: event.ID, Collection: event.Collection, Document: event.Document, Omitted: true, Etag: event.Etag, Ts: instant, TTL: math.MaxInt32, ExpiresAt: instant, Before: math.MaxInt32}
+	warning := wire.Expiring{ID: event.ID, Collection: event.Collection, Document: event.Document, Omitted: true,
+		Etag: event.Etag, Ts: instant, TTL: math.MaxInt32, ExpiresAt: instant, Before: math.MaxInt32}
 	for _, encoded := range [][]byte{event.Encode(), warning.Encode()} {
 		if envelope := len(encoded) - len(event.Document); envelope > 2048 {
 			t.Errorf("the event has %d bytes besides its document", envelope)
@@ -181,7 +203,8 @@ func TestG3_EventIsLittleLargerThanItsDocument(t *testing.T) {
 func TestListCarriesTheDocumentsUnchanged(t *testing.T) {
 	var page wire.ListReply
 	for _, body := range bodies {
-		page.Documents = append(page.Documents, wire.Document{ID: "<a>", Etag: 1, Ts: instant, Document: json.RawMessage(body)})
+		page.Documents = append(page.Documents, wire.Document{ID: "<a>", Etag: 1, Ts: instant,
+			Document: json.RawMessage(body)})
 	}
 	encoded := page.Encode()
 	for _, body := range bodies {
@@ -200,33 +223,39 @@ func TestListCarriesTheDocumentsUnchanged(t *testing.T) {
 func TestEncodeIsWhatTheTagsSay(t *testing.T) {
 	type plainList wire.ListReply // without the method
 	type plainQuery wire.QueryReply
-	document := rapid.Map(rapid.SampledFrom([]string{`{}`, `{"a":[1,"x"]}`}), func(s string) json.RawMessage { return json.RawMessage(s) })
+	document := rapid.Map(rapid.SampledFrom([]string{`{}`, `{"a":[1,"x"]}`}),
+		func(s string) json.RawMessage { return json.RawMessage(s) })
 	when := rapid.Custom(func(t *rapid.T) wire.Time { return wire.Time(rapid.Int64Range(0, 4e12).Draw(t, "instant")) })
 	rapid.Check(t, func(t *rapid.T) {
 		event := wire.Event{
 			ID: drawBytes(t, "id"), Collection: drawBytes(t, "collection"), Document: document.Draw(t, "document"),
-			Etag: wire.Etag(rapid.Uint64().Draw(t, "etag")), Ts: when.Draw(t, "ts"), TTL: rapid.Int32().Draw(t, "ttl"), ExpiredAt: when.Draw(t, "expiredAt"),
+			Etag: wire.Etag(rapid.Uint64().Draw(t, "etag")), Ts: when.Draw(t, "ts"), TTL: rapid.Int32().Draw(t,
+				"ttl"), ExpiredAt: when.Draw(t, "expiredAt"),
 		}
 		if rapid.Bool().Draw(t, "omitted") {
 			event.Document, event.Omitted = nil, true
 		}
 		same(t, event, event.Encode())
-		warning := wire.Expiring{event.ID, event.Collection, event.Document, event.Omitted, event.Etag, event.Ts, event.TTL, event.ExpiredAt, rapid.Int32().Draw(t, "before")}
+		warning := wire.Expiring{event.ID, event.Collection, event.Document, event.Omitted, event.Etag, event.Ts, event.TTL,
+			event.ExpiredAt, rapid.Int32().Draw(t, "before")}
 		same(t, warning, warning.Encode())
 
 		page := wire.ListReply{Documents: []wire.Document{}, Continuation: drawBytes(t, "continuation")}
 		for range rapid.IntRange(0, 3).Draw(t, "documents") {
-			d := wire.Document{ID: drawBytes(t, "id"), Etag: wire.Etag(rapid.Uint64().Draw(t, "etag")), Ts: when.Draw(t, "ts"), Document: document.Draw(t, "document")}
+			d := wire.Document{ID: drawBytes(t, "id"), Etag: wire.Etag(rapid.Uint64().Draw(t, "etag")), Ts: when.Draw(t, "ts"),
+				Document: document.Draw(t, "document")}
 			if rapid.Bool().Draw(t, "expires") {
 				d.ExpiresAt = ptr(when.Draw(t, "expiresAt"))
 			}
 			if rapid.Bool().Draw(t, "more") {
-				d.Clock, d.Created, d.Deadline, d.NotAfter, d.Traceparent = when.Draw(t, "clock"), when.Draw(t, "created"), ptr(when.Draw(t, "deadline")), ptr(when.Draw(t, "notAfter")), drawBytes(t, "traceparent")
+				d.Clock, d.Created, d.Deadline, d.NotAfter, d.Traceparent = when.Draw(t, "clock"), when.Draw(t,
+					"created"), ptr(when.Draw(t, "deadline")), ptr(when.Draw(t, "notAfter")), drawBytes(t, "traceparent")
 			}
 			page.Documents = append(page.Documents, d)
 		}
 		same(t, plainList(page), page.Encode())
-		found := wire.QueryReply{Documents: page.Documents, Examined: rapid.Int64().Draw(t, "examined"), Continuation: page.Continuation}
+		found := wire.QueryReply{Documents: page.Documents, Examined: rapid.Int64().Draw(t, "examined"),
+			Continuation: page.Continuation}
 		if rapid.Bool().Draw(t, "counts") {
 			found.Documents, found.Count = nil, ptr(rapid.Int64().Draw(t, "count"))
 		}
@@ -237,13 +266,15 @@ func TestEncodeIsWhatTheTagsSay(t *testing.T) {
 // TestAPageHasTheBytesOfItsDocuments: what a client reads of a list has the white space around a document too.
 func TestAPageHasTheBytesOfItsDocuments(t *testing.T) {
 	for _, body := range []string{`{}`, " {\n}\n", "\t{\"document\":{}, \"a\":\",\\\"document\\\":\"}\r\n"} {
-		page := wire.ListReply{Documents: []wire.Document{{ID: `a,"document":{}`, Etag: 1, Ts: 1, Document: json.RawMessage(body)}}}
+		page := wire.ListReply{Documents: []wire.Document{{ID: `a,"document":{}`, Etag: 1, Ts: 1,
+			Document: json.RawMessage(body)}}}
 		var got wire.ListReply
 		if err := json.Unmarshal(page.Encode(), &got); err != nil || string(got.Documents[0].Document) != body {
 			t.Errorf("%q is read as %+v, %v", body, got, err)
 		}
 		var found wire.QueryReply
-		if err := json.Unmarshal(wire.QueryReply{Documents: page.Documents}.Encode(), &found); err != nil || string(found.Documents[0].Document) != body {
+		if err := json.Unmarshal(wire.QueryReply{Documents: page.Documents}.Encode(), &found); err != nil ||
+			string(found.Documents[0].Document) != body {
 			t.Errorf("%q is read as %+v, %v, from a query", body, found, err)
 		}
 	}
@@ -285,7 +316,8 @@ func TestTime(t *testing.T) {
 			t.Errorf("%s is read as %d, %v; want %d", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "now", "2026-09-21", "2026-09-21T14:13:20", "2026-13-01T00:00:00Z", "1790000000123"} {
+	for _, text := range []string{"", "now", "2026-09-21", "2026-09-21T14:13:20", "2026-13-01T00:00:00Z",
+		"1790000000123"} {
 		got := instant
 		if err := got.UnmarshalText([]byte(text)); err == nil {
 			t.Errorf("%q is read as %s", text, got)
@@ -312,7 +344,8 @@ func TestEtag(t *testing.T) {
 			t.Errorf("ParseEtag(%q) = %v, %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"", "0", "-1", "+1", "01", "1.0", "1e3", " 1", "1 ", "0x1", "1_0", "*", `"1"`, "18446744073709551616", strings.Repeat("1", 1000)} {
+	for _, text := range []string{"", "0", "-1", "+1", "01", "1.0", "1e3", " 1", "1 ", "0x1", "1_0", "*", `"1"`,
+		"18446744073709551616", strings.Repeat("1", 1000)} {
 		got, err := wire.ParseEtag(text)
 		if err == nil || got != 0 {
 			t.Errorf("ParseEtag(%q) = %v, %v; want an error", text, got, err)
@@ -337,20 +370,26 @@ func TestValidTraceparent(t *testing.T) {
 	const id, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	for _, good := range []string{
 		"00-" + id + "-" + parent + "-01", "00-" + id + "-" + parent + "-00", "00-" + id + "-" + parent + "-ff",
-		"01-" + id + "-" + parent + "-01", "fe-" + id + "-" + parent + "-01", "cc-" + id + "-" + parent + "-01-what-the-future-has",
+		"01-" + id + "-" + parent + "-01", "fe-" + id + "-" + parent + "-01", "cc-" + id + "-" + parent +
+			"-01-what-the-future-has",
 	} {
 		if !wire.ValidTraceparent(good) {
 			t.Errorf("%q is not valid", good)
 		}
 	}
 	for _, bad := range []string{
-		"", "00", "00-1", "00-x", "00-" + id + "-" + parent, "00-" + id + "-" + parent + "-", "00-" + id + "-" + parent + "-1",
+		"", "00", "00-1", "00-x", "00-" + id + "-" + parent, "00-" + id + "-" + parent + "-", "00-" + id + "-" + parent +
+			"-1",
 		"ff-" + id + "-" + parent + "-01", "0-" + id + "-" + parent + "-01", "0g-" + id + "-" + parent + "-01",
 		"00-" + strings.Repeat("0", 32) + "-" + parent + "-01", "00-" + id + "-" + strings.Repeat("0", 16) + "-01",
-		"00-" + strings.ToUpper(id) + "-" + parent + "-01", "00-" + id + "-" + strings.ToUpper(parent) + "-01", "0A-" + id + "-" + parent + "-01",
-		"00-" + id + "-" + parent + "-0A", "00-" + id + "-" + parent + "-01-more", "00-" + id + "-" + parent + "-01-", "00-" + id + "-" + parent + "-011",
-		"01-" + id + "-" + parent + "-01.more", "01-" + id + "-" + parent + "-01-a b", "01-" + id + "-" + parent + "-01-a\n", "01-" + id + "-" + parent + "-01-" + strings.Repeat("x", 200),
-		"00_" + id + "-" + parent + "-01", "00-" + id + "_" + parent + "-01", "00-" + id + "-" + parent + "_01", "00-" + id + "00-" + parent[2:] + "-01", " 00-" + id + "-" + parent + "-01", "00-" + id + "-" + parent + "-01 ",
+		"00-" + strings.ToUpper(id) + "-" + parent + "-01", "00-" + id + "-" + strings.ToUpper(parent) + "-01", "0A-" + id +
+			"-" + parent + "-01",
+		"00-" + id + "-" + parent + "-0A", "00-" + id + "-" + parent + "-01-more", "00-" + id + "-" + parent +
+			"-01-", "00-" + id + "-" + parent + "-011",
+		"01-" + id + "-" + parent + "-01.more", "01-" + id + "-" + parent + "-01-a b", "01-" + id + "-" + parent +
+			"-01-a\n", "01-" + id + "-" + parent + "-01-" + strings.Repeat("x", 200),
+		"00_" + id + "-" + parent + "-01", "00-" + id + "_" + parent + "-01", "00-" + id + "-" + parent + "_01", "00-" + id +
+			"00-" + parent[2:] + "-01", " 00-" + id + "-" + parent + "-01", "00-" + id + "-" + parent + "-01 ",
 	} {
 		if wire.ValidTraceparent(bad) {
 			t.Errorf("%q is valid", bad)

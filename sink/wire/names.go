@@ -161,7 +161,8 @@ func UnescapeID(token string) (string, error) {
 				hi, lo = strings.IndexByte(upperHex, token[i+1]), strings.IndexByte(upperHex, token[i+2])
 			}
 			if hi < 0 || lo < 0 {
-				return "", invalid("id %s in the subject has a %% without two digits of 0-9 A-F behind it: %s", Quote(token), escaping)
+				return "", invalid("id %s in the subject has a %% without two digits of 0-9 A-F behind it: %s", Quote(token),
+					escaping)
 			}
 			b = append(b, byte(hi<<4|lo))
 			i += 2
@@ -172,7 +173,8 @@ func UnescapeID(token string) (string, error) {
 		return "", err
 	}
 	if EscapeID(id) != token {
-		return "", invalid("id %s in the subject is not escaped as it has to be: write it as %s. %s", Quote(token), Quote(EscapeID(id)), "W"+escaping[1:])
+		return "", invalid("id %s in the subject is not escaped as it has to be: write it as %s. %s", Quote(token),
+			Quote(EscapeID(id)), "W"+escaping[1:])
 	}
 	return id, nil
 }

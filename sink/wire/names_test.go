@@ -171,7 +171,8 @@ func TestCheckCollection(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"", strings.Repeat("x", wire.MaxCollection+1), "a.b", ".", "*", ">", "a b", " a", "a\n", "a\x00", "ü", "a%20b", "{a}", "a:b", "a/b", "\xff",
+		"", strings.Repeat("x", wire.MaxCollection+1), "a.b", ".", "*", ">", "a b", " " +
+			"a", "a\n", "a\x00", "ü", "a%20b", "{a}", "a:b", "a/b", "\xff",
 	} {
 		err := wire.CheckCollection(name)
 		if !errors.Is(err, wire.ErrInvalidName) {
@@ -196,9 +197,11 @@ func TestNameErrorTexts(t *testing.T) {
 		{wire.CheckCollection("or.ders"), `collection "or.ders" contains ".": use 1 to 128 of A-Z a-z 0-9 _ -.`},
 		{wire.CheckCollection("Grüße"), `collection "Grüße" contains "ü": use 1 to 128 of A-Z a-z 0-9 _ -.`},
 		{wire.CheckCollection("a\u00a0b"), `collection "a\u00a0b" contains "\u00a0": use 1 to 128 of A-Z a-z 0-9 _ -.`},
-		{wire.CheckCollection(strings.Repeat("x", 129)), `collection "` + strings.Repeat("x", 60) + `..." is 129 bytes long: use 1 to 128 of A-Z a-z 0-9 _ -.`},
+		{wire.CheckCollection(strings.Repeat("x", 129)), `collection "` + strings.Repeat("x",
+			60) + `..." is 129 bytes long: use 1 to 128 of A-Z a-z 0-9 _ -.`},
 		{wire.CheckID(""), "the id is empty: use 1 to 255 bytes of UTF-8 text."},
-		{wire.CheckID("a" + long), `id "a` + strings.Repeat("é", 29) + `..." is 401 bytes long: use 1 to 255 bytes of UTF-8 text.`},
+		{wire.CheckID("a" + long), `id "a` + strings.Repeat("é",
+			29) + `..." is 401 bytes long: use 1 to 255 bytes of UTF-8 text.`},
 		{wire.CheckID("a\xff"), `id "a\xff" is not UTF-8: use 1 to 255 bytes of UTF-8 text.`},
 	} {
 		if tt.err == nil || tt.err.Error() != tt.want {
@@ -212,7 +215,8 @@ func TestNameErrorTexts(t *testing.T) {
 func wantSentence(t *testing.T, err error) {
 	t.Helper()
 	text := err.Error()
-	if len(text) > 500 || !strings.HasSuffix(text, ".") || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if len(text) > 500 || !strings.HasSuffix(text, ".") || strings.ContainsFunc(text,
+		func(r rune) bool { return !unicode.IsPrint(r) }) {
 		t.Errorf("error %q is not one short sentence", text)
 	}
 }
@@ -231,7 +235,8 @@ func TestCheckCollectionByteByByte(t *testing.T) {
 // FuzzUnescapeID: UnescapeID does not panic on any token, accepts only those of the contract,
 // and accepts only one token for each id.
 func FuzzUnescapeID(f *testing.F) {
-	for _, token := range []string{"", "order-17", "a%2Eb", "%", "%2", "%2e", "%41", "a.b", "%FF", "%C3%BC", "*", strings.Repeat("%20", 256)} {
+	for _, token := range []string{"", "order-17", "a%2Eb", "%", "%2", "%2e", "%41", "a.b", "%FF", "%C3%BC", "*",
+		strings.Repeat("%20", 256)} {
 		f.Add(token)
 	}
 	f.Fuzz(func(t *testing.T, token string) {
@@ -268,11 +273,13 @@ func TestCheckTarget(t *testing.T) {
 	}
 	for bad, says := range map[string]string{
 		"": "empty token", ".": "empty token", "mail.": "empty token", ".mail": "empty token", "a..b": "empty token",
-		"mail.*": `contains "*"`, ">": `contains ">"`, "a b": `contains " "`, "a%2E": `contains "%"`, "é": `contains "é"`, "a\nb": `contains "\n"`,
+		"mail.*": `contains "*"`, ">": `contains ">"`, "a " +
+			"b": `contains " "`, "a%2E": `contains "%"`, "é": `contains "é"`, "a\nb": `contains "\n"`,
 		"1.2.3.4.5.6.7.8.9": "9 tokens", strings.Repeat("x", 129): "129 bytes",
 	} {
 		err := wire.CheckTarget(bad)
-		if !errors.Is(err, wire.ErrInvalidName) || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "use 1 to 8 tokens of A-Z a-z 0-9 _ -, joined by dots, and at most 128 bytes in all.") {
+		if !errors.Is(err, wire.ErrInvalidName) || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(),
+			"use 1 to 8 tokens of A-Z a-z 0-9 _ -, joined by dots, and at most 128 bytes in all.") {
 			t.Errorf("%q: %v, want an ErrInvalidName with %q that says what is allowed", bad, err, says)
 		}
 	}

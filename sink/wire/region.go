@@ -9,8 +9,8 @@ import (
 // RegionKey is the key of a [Region] in the metadata of a log, or of [Prefix.ConfigStream].
 const RegionKey = "lapse-region"
 
-// FollowerKey is the key in [Prefix.MembersBucket] of a region that follows this one, by its JetStream domain. The stamp
-// of the entry says when that region has last asked. The entry itself has the version of its format alone.
+// FollowerKey is the key in [Prefix.MembersBucket] of a region that follows this one, by its JetStream domain. The
+// stamp of the entry says when that region has last asked. The entry itself has the version of its format alone.
 func FollowerKey(domain string) string { return "follower." + domain }
 
 // RegionRequest is what lapse in one region asks of lapse in another one, at [Prefix.Region]. It asks one thing.

@@ -98,7 +98,8 @@ func (l Log) Copy(seq uint64, original string) string {
 // Mapping returns the subject from which NATS has to map the writes of a prefix with so many
 // shards, and the subject to which it has to map them, as nats-server's configuration has them.
 func (p Prefix) Mapping(shards int) (from, to string) {
-	return string(p) + ".write.*.*.*", fmt.Sprintf("%s.shard.{{partition(%d,2,3)}}.write.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}", p, shards)
+	return string(p) + ".write.*.*.*",
+		fmt.Sprintf("%s.shard.{{partition(%d,2,3)}}.write.{{wildcard(1)}}.{{wildcard(2)}}.{{wildcard(3)}}", p, shards)
 }
 
 // SourceSequence is the sequence that a message of a log had in [Prefix.ConfigStream], from

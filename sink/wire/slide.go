@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// Slide is the property slideOnRead: the part of the TTL that has to be over before a read renews the clock. It is over 0
-// and under 1; 0 if reads renew nothing. As JSON it is a number, true for [SlideTenth] and false for 0.
+// Slide is the property slideOnRead: the part of the TTL that has to be over before a read renews the clock. It is over
+// 0 and under 1; 0 if reads renew nothing. As JSON it is a number, true for [SlideTenth] and false for 0.
 type Slide float64
 
 // SlideTenth is what true stands for.
@@ -24,7 +24,8 @@ func ParseSlide(value []byte) (Slide, error) {
 	}
 	var part float64
 	if err := json.Unmarshal(value, &part); err != nil || bytes.Equal(value, []byte("null")) || part <= 0 || part >= 1 {
-		return 0, fmt.Errorf("slideOnRead %s is not valid: use true, false, or the part of the TTL that has to be over before a read renews the clock, a number over 0 and under 1 such as 0.01", Quote(string(value)))
+		return 0, fmt.Errorf("slideOnRead %s is not valid: use true, false, or the part of the TTL that has to be over "+
+			"before a read renews the clock, a number over 0 and under 1 such as 0.01", Quote(string(value)))
 	}
 	return Slide(part), nil
 }

@@ -18,7 +18,9 @@ import (
 func TestMain(m *testing.M) { natstest.Main(m) }
 
 // storedSubject publishes a message, and returns the subject under which the log stored it.
-func storedSubject(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, subject string) (string, error) {
+func storedSubject(
+	ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, subject string,
+) (string, error) {
 	ack, err := js.Publish(ctx, subject, nil)
 	if err != nil {
 		return "", fmt.Errorf("publish %q: %w", subject, err)
@@ -44,8 +46,10 @@ func TestG1_ShardOf(t *testing.T) {
 		{"c", "x", 14, 30},
 	} {
 		token := wire.EscapeID(known.id)
-		if p, q := wire.ShardOf(16, known.collection, token), wire.ShardOf(64, known.collection, token); p != known.in16 || q != known.in64 {
-			t.Errorf("%s/%s is in %d of 16 and %d of 64, want %d and %d", known.collection, known.id, p, q, known.in16, known.in64)
+		if p, q := wire.ShardOf(16, known.collection, token), wire.ShardOf(64, known.collection, token); p != known.in16 ||
+			q != known.in64 {
+			t.Errorf("%s/%s is in %d of 16 and %d of 64, want %d and %d", known.collection, known.id, p, q, known.in16,
+				known.in64)
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -127,7 +131,8 @@ func TestG3_StoredSubjects(t *testing.T) {
 	const prefix = wire.Prefix("odd-Prefix_1")
 	from, to := prefix.EventTransform()
 	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
-		Name: prefix.EventsStream(), Subjects: prefix.EventSubjects(), SubjectTransform: &jetstream.SubjectTransformConfig{Source: from, Destination: to},
+		Name: prefix.EventsStream(), Subjects: prefix.EventSubjects(),
+		SubjectTransform: &jetstream.SubjectTransformConfig{Source: from, Destination: to},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -143,7 +148,8 @@ func TestG3_StoredSubjects(t *testing.T) {
 	}
 	for _, subject := range []string{
 		prefix.Fence(0), prefix.Fence(wire.MaxShards - 1), prefix.Barrier(), prefix.Filling(),
-		prefix.Rejected("orders"), prefix.Rejected(""), prefix.Rejected("a.b.c"), prefix.Rejected("a..b"), prefix.Rejected(strings.Repeat("x", 3000)),
+		prefix.Rejected("orders"), prefix.Rejected(""), prefix.Rejected("a.b.c"), prefix.Rejected("a..b"),
+		prefix.Rejected(strings.Repeat("x", 3000)),
 	} {
 		if err := check(subject); err != nil {
 			t.Error(err)
@@ -155,7 +161,8 @@ func TestG3_StoredSubjects(t *testing.T) {
 			rapid.StringN(1, 60, wire.MaxID),
 			rapid.StringMatching(`[.*>% {}$()~:@+=,a-z]{1,255}`),
 		).Draw(t, "id")
-		rest := rapid.OneOf(rapid.Just(collection+"."+wire.EscapeID(id)), rapid.String(), rapid.StringMatching(`[a-c.*>%]{0,12}`)).Draw(t, "rest")
+		rest := rapid.OneOf(rapid.Just(collection+"."+wire.EscapeID(id)), rapid.String(),
+			rapid.StringMatching(`[a-c.*>%]{0,12}`)).Draw(t, "rest")
 		for _, subject := range []string{prefix.Expired(collection, id), prefix.Rejected(rest)} {
 			if err := check(subject); err != nil {
 				t.Fatal(err)

@@ -53,7 +53,8 @@ func (p Prefix) CheckReplyPrefix(s string) error {
 		ok = ok && token != ""
 	}
 	if !ok || tokens[0] == string(p) {
-		return invalid("reply prefix %s is not valid: use the beginning of a subject, in whole tokens without wildcards, such as _INBOX_acme; it may not begin with $ or be %s itself.", Quote(s), p)
+		return invalid("reply prefix %s is not valid: use the beginning of a subject, in whole tokens without wildcards, "+
+			"such as _INBOX_acme; it may not begin with $ or be %s itself.", Quote(s), p)
 	}
 	return nil
 }
@@ -222,8 +223,8 @@ const Buckets = 16
 
 // Bucket is the subject under which the stream of events stores the messages of a kind, such as expired,
 // about the documents of one bucket.
-func (p Prefix) Bucket(kind, collection string, bucket int) string {
-	return string(p) + "." + kind + "." + collection + "." + strconv.Itoa(bucket)
+func (p Prefix) Bucket(kind Kind, collection string, bucket int) string {
+	return string(p) + "." + string(kind) + "." + collection + "." + strconv.Itoa(bucket)
 }
 
 // EventTransform is how the stream of events changes the subjects of the messages that it stores: it
@@ -233,7 +234,8 @@ func (p Prefix) Bucket(kind, collection string, bucket int) string {
 // A stream has one transform, and that cannot leave out a kind. So it also puts a number in place of the
 // second token of a target that has two: a consumer tells such targets apart by [HeaderTarget].
 func (p Prefix) EventTransform() (from, to string) {
-	return string(p) + ".*.*.*", string(p) + ".{{wildcard(1)}}.{{wildcard(2)}}.{{partition(" + strconv.Itoa(Buckets) + ",3)}}"
+	return string(p) + ".*.*.*", string(p) + ".{{wildcard(1)}}.{{wildcard(2)}}.{{partition(" + strconv.Itoa(Buckets) +
+		",3)}}"
 }
 
 // Stored is the subject under which the stream of events stores what is published on a subject of an

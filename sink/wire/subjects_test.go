@@ -31,7 +31,8 @@ func TestSubjects(t *testing.T) {
 		{p.EventsStream(), "LAPSE_EVENTS"},
 		{p.CheckpointBucket(), "LAPSE_CHECKPOINTS"},
 		{strings.Join(p.Log(0, 1).Subjects(), " "), "lapse.write.> lapse.config.> lapse.drop.> lapse.tick"},
-		{strings.Join(p.EventSubjects(), " "), "lapse.expired.> lapse.expiring.> lapse.due.> lapse.changed.> lapse.rejected.> lapse.fence.*"},
+		{strings.Join(p.EventSubjects(), " "), "lapse.expired.> lapse.expiring.> lapse.due.> lapse.changed.> " +
+			"lapse.rejected.> lapse.fence.*"},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("got %q, want %q", tt.got, tt.want)
@@ -156,7 +157,8 @@ func TestCheckReplyPrefix(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{
-		"", ".", "a.", ".a", "a..b", "*", ">", "a.*", "a.>", "a*b", "a b", "a\n", "ü", "\xff", "lapse", "lapse.rejected", "$JS", "$SYS.x", strings.Repeat("x", 256),
+		"", ".", "a.", ".a", "a..b", "*", ">", "a.*", "a.>", "a*b", "a " +
+			"b", "a\n", "ü", "\xff", "lapse", "lapse.rejected", "$JS", "$SYS.x", strings.Repeat("x", 256),
 	} {
 		err := wire.DefaultPrefix.CheckReplyPrefix(bad)
 		if !errors.Is(err, wire.ErrInvalidName) {

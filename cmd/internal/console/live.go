@@ -3,7 +3,6 @@ package console
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -157,29 +156,34 @@ func (m message) withoutBody() message {
 	return m
 }
 
-// message reads a message for people, with the beginning of its document. lapse has written it, so it is valid.
+// message reads a message for people, with the beginning of its document.
 func (v *visit) message(from live.Message) message {
 	m := message{Seq: from.Seq, What: from.What(), Collection: from.Collection, Href: root + "live/messages/" + strconv.FormatUint(from.Seq, 10)}
-	switch from.Kind {
-	case live.Rejected:
-		m.Rejection = &live.Rejection{}
-		_ = json.Unmarshal(from.Data, m.Rejection)
-		m.At, m.Text = m.Rejection.At, snippet([]byte(m.Rejection.Body))
+	n, at := from.Notification() // lapse has written it, so it is valid
+	switch {
+	case n.Rejected != nil:
+		m.Rejection, m.At, m.Text = &live.Rejection{Rejection: n.Rejected, At: at}, at, snippet([]byte(n.Rejected.Body))
 		if s := v.c.opts.Prefix.Log(0, 1).ParseSubject(m.Rejection.Subject); s.Kind == wire.SubjectWrite {
 			m.ID, _ = wire.UnescapeID(s.Token)
 		}
-	case live.Changed:
-		m.Change = &wire.Change{}
-		_ = json.Unmarshal(from.Data, m.Change)
-		m.At, m.ID, m.Text = m.Change.Ts, m.Change.ID, snippet(m.Change.Document)
-		switch {
-		case m.Change.Unchanged:
+	case n.Changed != nil:
+		m.Change = &n.Changed.Change
+		m.read(m.Change.ID, m.Change.Ts, m.Change.Document, m.Change.Omitted)
+		if m.Change.Unchanged {
 			m.Text = "(as before)"
-		case m.Change.Omitted:
-			m.Text = "(left out)"
 		}
-	default:
-		m.readEvent(from)
+	case n.Due != nil:
+		m.Due = n.Due
+		m.Event = wire.Event{Document: n.Due.Document, Omitted: n.Due.Omitted, Etag: n.Due.Etag}
+		m.read(n.Due.ID, n.Due.DueAt, n.Due.Document, n.Due.Omitted)
+	case n.Expiring != nil:
+		w := n.Expiring
+		m.Warning = w
+		m.Event = wire.Event{Document: w.Document, Omitted: w.Omitted, Etag: w.Etag, Ts: w.Ts, TTL: w.TTL}
+		m.read(w.ID, w.At(), w.Document, w.Omitted)
+	case n.Expired != nil:
+		m.Event = *n.Expired
+		m.read(m.Event.ID, m.Event.ExpiredAt, m.Event.Document, m.Event.Omitted)
 	}
 	if m.ID != "" {
 		m.Document = documentHref(m.Collection, m.ID)
@@ -187,22 +191,11 @@ func (v *visit) message(from live.Message) message {
 	return m
 }
 
-// readEvent reads an expiry event, a due message or a warning.
-func (m *message) readEvent(from live.Message) {
-	_ = json.Unmarshal(from.Data, &m.Event)
-	m.At, m.ID, m.Text = m.Event.ExpiredAt, m.Event.ID, snippet(m.Event.Document)
-	if m.Event.Omitted {
+// read reads what all messages about a document have.
+func (m *message) read(id string, at wire.Time, document []byte, omitted bool) {
+	m.ID, m.At, m.Text = id, at, snippet(document)
+	if omitted {
 		m.Text = "(left out)"
-	}
-	switch from.Kind {
-	case live.Due:
-		m.Due = &wire.Due{}
-		_ = json.Unmarshal(from.Data, m.Due)
-		m.At = m.Due.DueAt
-	case live.Expiring:
-		m.Warning = &wire.Expiring{}
-		_ = json.Unmarshal(from.Data, m.Warning)
-		m.At = m.Warning.At()
 	}
 }
 

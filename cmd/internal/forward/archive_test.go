@@ -130,19 +130,22 @@ func TestF4_Archive(t *testing.T) {
 	}
 }
 
-// TestF4_ArchiveHoldsALine: to write a file anew takes the memory of the batch, and not that of the file, whatever is in
-// both of them.
+// TestF4_ArchiveHoldsALine: to write a file anew takes the memory of the batch, and not that of the file, whatever is
+// in both of them.
 func TestF4_ArchiveHoldsALine(t *testing.T) {
 	dir := t.TempDir()
-	a := &archiving{files: map[span]bool{}, opts: ArchiveOptions{Dir: dir, Name: "orders", PerFile: 10_000, Bytes: 1 << 30, Create: func(name string) (io.Writer, func(error) error, error) {
-		f, err := os.Create(name + ".part")
-		return f, func(err error) error { return errors.Join(err, f.Close(), os.Rename(name+".part", name)) }, err
-	}}, stream: "1"}
+	a := &archiving{files: map[span]bool{}, opts: ArchiveOptions{Dir: dir, Name: "orders", PerFile: 10_000, Bytes: 1 << 30,
+		Create: func(name string) (io.Writer, func(error) error, error) {
+			f, err := os.Create(name + ".part")
+			return f, func(err error) error { return errors.Join(err, f.Close(), os.Rename(name+".part", name)) }, err
+		}}, stream: "1"}
 	one := func(seq uint64) archived {
-		return archived{seq: seq, line: fmt.Appendf(nil, `{"sequence":"%020d","data":%q}`+"\n", seq, strings.Repeat("x", 64<<10))}
+		return archived{seq: seq, line: fmt.Appendf(nil, `{"sequence":"%020d","data":%q}`+"\n", seq, strings.Repeat("x",
+			64<<10))}
 	}
 	const lines = 500 // 32 MB
-	for _, batch := range []func(uint64) bool{func(seq uint64) bool { return seq%2 == 0 }, func(seq uint64) bool { return seq%2 == 1 }} {
+	for _, batch := range []func(uint64) bool{func(seq uint64) bool { return seq%2 == 0 },
+		func(seq uint64) bool { return seq%2 == 1 }} {
 		var some []archived
 		for seq := range uint64(lines) {
 			if batch(seq) {
@@ -189,10 +192,11 @@ func TestF4_FilesByBytes(t *testing.T) {
 	const lines, size = 300, 4 << 10
 	body := strings.Repeat("x", size)
 	archive := func(dir string) *archiving {
-		a := &archiving{stream: "1", opts: ArchiveOptions{Dir: dir, Name: "orders", PerFile: 1000, Bytes: 20 * size, Create: func(name string) (io.Writer, func(error) error, error) {
-			f, err := os.Create(name + ".part")
-			return f, func(err error) error { return errors.Join(err, f.Close(), os.Rename(name+".part", name)) }, err
-		}}}
+		a := &archiving{stream: "1", opts: ArchiveOptions{Dir: dir, Name: "orders", PerFile: 1000, Bytes: 20 * size,
+			Create: func(name string) (io.Writer, func(error) error, error) {
+				f, err := os.Create(name + ".part")
+				return f, func(err error) error { return errors.Join(err, f.Close(), os.Rename(name+".part", name)) }, err
+			}}}
 		if err := a.readFiles(); err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +207,8 @@ func TestF4_FilesByBytes(t *testing.T) {
 		for part := range slices.Chunk(sequences, 7) {
 			var batch []archived
 			for _, seq := range part {
-				batch = append(batch, archived{seq: uint64(seq), line: fmt.Appendf(nil, `{"sequence":"%020d","data":%q}`+"\n", seq, body)})
+				batch = append(batch, archived{seq: uint64(seq), line: fmt.Appendf(nil, `{"sequence":"%020d","data":%q}`+"\n", seq,
+					body)})
 			}
 			if err := a.write(span{0, 999}, batch); err != nil {
 				t.Fatal(err)

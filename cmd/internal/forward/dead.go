@@ -8,8 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -55,7 +58,8 @@ func openDead(ctx context.Context, c *client.Client, prefix wire.Prefix, durable
 		}
 		like := events.CachedInfo().Config
 		stream, err = js.CreateStream(ctx, jetstream.StreamConfig{
-			Name: prefix.DeadStream(), Description: "events that lapse forward has given up", Subjects: []string{prefix.Dead("*", "*")},
+			Name: prefix.DeadStream(), Description: "events that lapse forward has given up", Subjects: []string{prefix.Dead("*",
+				"*")},
 			MaxAge: like.MaxAge, Replicas: like.Replicas, Storage: like.Storage,
 		})
 	}
@@ -75,7 +79,9 @@ func (d *deadLetters) subject(e event) string {
 // store stores a dead letter behind the last one about the document; if only is set, only if there is one. It is stored
 // once, however often the process repeats that: the stream takes it only if the last letter is still the one that was
 // looked up. A message id would need a secret, or a client that guessed it could keep letters out.
-func (d *deadLetters) store(ctx context.Context, e event, msg *client.Ordered, why error, only bool) (stored bool, err error) {
+func (d *deadLetters) store(
+	ctx context.Context, e event, msg *client.Ordered, why error, only bool,
+) (stored bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	var behind uint64
@@ -123,7 +129,8 @@ type Letter struct {
 }
 
 func newLetter(msg *jetstream.RawStreamMsg) (l Letter, err error) {
-	l = Letter{Seq: msg.Sequence, At: msg.Time, Reason: msg.Header.Get(headerReason), event: event{msg.Header, msg.Data}, document: msg.Subject}
+	l = Letter{Seq: msg.Sequence, At: msg.Time, Reason: msg.Header.Get(headerReason), event: event{msg.Header, msg.Data},
+		document: msg.Subject}
 	l.ID = l.event.id()
 	l.Event, err = l.event.structured()
 	return l, err
@@ -197,4 +204,162 @@ func (f *forwarding) resend(ctx context.Context) (sent, left int, err error) {
 		return f.dead.stream.DeleteMsg(within, l.Seq)
 	})
 	return sent, left, err
+}
+
+// Dead is the dead letters of a durable name.
+type Dead struct {
+	Durable string
+	Count   uint64
+	Last    []Letter // the newest first
+}
+
+const (
+	lettersFirst = 32      // sequences that are looked at first; each further look is at twice as many
+	lettersMost  = 4096    // sequences that are looked at in all
+	lettersBytes = 4 << 20 // of letters that are read in all
+)
+
+// CountDead counts the dead letters of each durable name, by name, and reads the last ones of all names together, n at
+// most; it looks only at the end of the stream, so it may find fewer. There are none if there is no stream.
+func CountDead(ctx context.Context, js jetstream.JetStream, prefix wire.Prefix, n int) ([]Dead, error) {
+	ctx, cancel := context.WithTimeout(ctx, exchangeWithin)
+	defer cancel()
+	stream, err := js.Stream(ctx, prefix.DeadStream())
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up the stream %s: %w", prefix.DeadStream(), err)
+	}
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(prefix.Dead("*", "*")))
+	if err != nil {
+		return nil, fmt.Errorf("look up the stream %s: %w", prefix.DeadStream(), err)
+	}
+	byName := make(map[string]*Dead)
+	var names []string
+	of := func(subject string) *Dead {
+		name := durableOf(prefix, subject)
+		if byName[name] == nil {
+			byName[name], names = &Dead{Durable: name}, append(names, name)
+		}
+		return byName[name]
+	}
+	for subject, count := range info.State.Subjects {
+		of(subject).Count += count
+	}
+	letters, err := lastLetters(ctx, stream, prefix, info.State, n)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range letters {
+		if d := byName[durableOf(prefix, l.document)]; d != nil { // otherwise it has come since
+			d.Last = append(d.Last, l)
+		}
+	}
+	slices.Sort(names)
+	all := make([]Dead, len(names))
+	for i, name := range names {
+		all[i] = *byName[name]
+	}
+	return all, nil
+}
+
+// durableOf is the durable name in the subject of a dead letter.
+func durableOf(prefix wire.Prefix, subject string) string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(subject, string(prefix)+".dead."), ".")
+	return name
+}
+
+// lastLetters reads the last letters of a stream, the newest first, n at most.
+func lastLetters(
+	ctx context.Context, stream jetstream.Stream, prefix wire.Prefix, state jetstream.StreamState, n int,
+) (all []Letter, err error) {
+	size, end := 0, state.LastSeq // all behind it was looked at
+	for look := uint64(lettersFirst); len(all) < n && size < lettersBytes && end >= state.FirstSeq && end > 0; look *= 2 {
+		begin := max(state.FirstSeq, end-min(end, look)+1)
+		if state.LastSeq-begin >= lettersMost {
+			break
+		}
+		var found []Letter
+		for next := begin; next <= end && size < lettersBytes; {
+			msg, err := stream.GetMsg(ctx, next, jetstream.WithGetMsgSubject(prefix.Dead("*", "*")))
+			if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && msg.Sequence > end {
+				break
+			}
+			if err != nil {
+				return nil, fmt.Errorf("read the dead letters: %w", err)
+			}
+			l, err := newLetter(msg)
+			if err != nil {
+				return nil, err
+			}
+			size += len(msg.Data)
+			found, next = append(found, l), msg.Sequence+1
+		}
+		slices.Reverse(found)
+		all, end = append(all, found...), begin-1
+	}
+	return all[:min(n, len(all))], nil
+}
+
+// WithoutEvent is the letter with a text of the event's body in place of the event.
+func (l Letter) WithoutEvent(text func(body []byte) string) Letter {
+	l.Text, l.Event, l.event = strings.Clone(text(l.event.data)), nil, event{}
+	return l
+}
+
+// ErrNoForwarder: no process forwards under the durable name, so none has the URL and the secret of the receiver.
+var ErrNoForwarder = errors.New("no lapse forward runs under this name")
+
+// AskAgain asks a process that runs [Run] under a durable name to post its dead letters again. The process begins
+// at once, and takes the letters away that the receiver takes. account is where it runs; empty for that of nc.
+func AskAgain(ctx context.Context, nc *nats.Conn, prefix wire.Prefix, account, durable string) error {
+	if account != "" {
+		durable = account + "." + durable
+	}
+	ctx, cancel := context.WithTimeout(ctx, exchangeWithin)
+	defer cancel()
+	_, err := nc.RequestWithContext(ctx, prefix.Resend(durable), nil)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return fmt.Errorf("%w: start it, or run it with --resend", ErrNoForwarder)
+	case err != nil:
+		return fmt.Errorf("ask the forwarder: %w", err)
+	}
+	return nil
+}
+
+// answerAgain posts the dead letters again whenever somebody asks for it, one time after the other, until end is
+// called. Of several processes under the name one answers.
+func (f *forwarding) answerAgain(ctx context.Context, c *client.Client, prefix wire.Prefix) (end func(), err error) {
+	var posting atomic.Bool
+	var under sync.WaitGroup
+	ctx, cancel := context.WithCancel(ctx)
+	sub, err := c.Conn().QueueSubscribe(prefix.Resend(f.opts.Messages.Durable), "forward", func(msg *nats.Msg) {
+		if posting.CompareAndSwap(false, true) {
+			under.Go(func() {
+				defer posting.Store(false)
+				f.notice("posting the dead letters again, because somebody has asked for it")
+				sent, left, err := f.resend(ctx)
+				if err != nil {
+					f.notice("the dead letters could not be posted again: %s", err)
+					return
+				}
+				f.notice("the receiver took %d dead letters; %d are left", sent, left)
+			})
+		}
+		_ = msg.Respond(nil) // the one who has asked sees the letters go
+	})
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("answer requests to post dead letters again: %w", err)
+	}
+	return func() {
+		if err := sub.Unsubscribe(); err == nil {
+			// Until the server has taken the subscription away, it delivers requests here, and nobody answers them.
+			_ = c.Conn().FlushTimeout(exchangeWithin)
+		}
+		cancel()
+		under.Wait()
+	}, nil
 }

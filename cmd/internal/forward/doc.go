@@ -3,13 +3,9 @@
 // order and shares them among processes.
 //
 //	run.go       options, and the life of a message: attempts, pauses, its end
-//	post.go      one attempt: the request and what the answer means
+//	post.go      one attempt: the request, its signature, what the answer means, and figures for Prometheus
 //	event.go     a message as a CloudEvent, in JSON or in headers
-//	secret.go    the signature of Standard Webhooks
-//	dead.go      dead letters: stored, listed, sent again
-//	letters.go   dead letters of all consumers, counted and shown
-//	again.go     a running process is asked to send its dead letters again
-//	metrics.go   figures for Prometheus
+//	dead.go      dead letters: stored, listed, counted, sent again, also by a running process that is asked for it
 //	archive.go   files of events
 //
 // # Guarantees

@@ -53,13 +53,15 @@ func secrets(t *testing.T, lines ...string) Secrets {
 func TestSign(t *testing.T) {
 	other := "whsec_" + base64.StdEncoding.EncodeToString([]byte("0123456789abcdef01234567"))
 	h, body := http.Header{}, []byte(`{"test": 2432232314}`)
-	if err := secrets(t, secret, "", other).sign(h, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), body); err != nil {
+	if err := secrets(t, secret, "", other).sign(h, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0),
+		body); err != nil {
 		t.Fatal(err)
 	}
 	signature := h.Get("webhook-signature")
 	h.Del("webhook-signature")
 	want := http.Header{"Webhook-Id": {"msg_p5jXN8AQM9LWM0D4loKWxJek"}, "Webhook-Timestamp": {"1614265330"}}
-	if diff := cmp.Diff(want, h); diff != "" || !strings.HasPrefix(signature, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE= v1,") {
+	if diff := cmp.Diff(want, h); diff != "" || !strings.HasPrefix(signature,
+		"v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE= v1,") {
 		t.Errorf("signature %s, headers (-want +got):\n%s", signature, diff)
 	}
 	h.Set("webhook-signature", signature)
@@ -76,7 +78,8 @@ func TestSign(t *testing.T) {
 
 // TestSecretsThatAreNotValid: a secret has 24 to 64 bytes in base64, and a file has one at least.
 func TestSecretsThatAreNotValid(t *testing.T) {
-	for _, text := range []string{"", "\n", "whsec_short", "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 23)), "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 65)), secret + "\nno"} {
+	for _, text := range []string{"", "\n", "whsec_short", "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 23)),
+		"whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 65)), secret + "\nno"} {
 		file := filepath.Join(t.TempDir(), "secret")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -88,8 +91,10 @@ func TestSecretsThatAreNotValid(t *testing.T) {
 }
 
 var expiry = event{data: []byte(`{"id":"a.b", "document":{"n":1.50}}`), header: nats.Header{
-	"ce-specversion": {"1.0"}, "ce-type": {"lapse.document.expired.v1"}, "ce-source": {"/lapse/17/collections/orders"}, "ce-subject": {"a%2Eb"},
-	"ce-id": {"orders/a%2Eb/7"}, "ce-time": {"2026-01-31T12:00:00.000Z"}, "content-type": {"application/json"}, "ce-datacontenttype": {"application/json"},
+	"ce-specversion": {"1.0"}, "ce-type": {"lapse.document.expired.v1"}, "ce-source": {"/lapse/17/collections/orders"},
+	"ce-subject": {"a%2Eb"},
+	"ce-id":      {"orders/a%2Eb/7"}, "ce-time": {"2026-01-31T12:00:00.000Z"}, "content-type": {"application/json"},
+	"ce-datacontenttype":   {"application/json"},
 	"Nats-Expected-Stream": {"LAPSE_EVENTS"}, "Lapse-Target": {"mail.send"},
 }}
 
@@ -99,8 +104,10 @@ func TestCloudEvent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"datacontenttype":"application/json","id":"orders/a.b/7","lapsetarget":"mail.send","source":"/lapse/17/collections/orders","specversion":"1.0",` +
-		`"subject":"a.b","time":"2026-01-31T12:00:00.000Z","type":"lapse.document.expired.v1","data":{"id":"a.b", "document":{"n":1.50}}}`
+	want := `{"datacontenttype":"application/json","id":"orders/a.b/7","lapsetarget":"mail.send",` +
+		`"source":"/lapse/17/collections/orders","specversion":"1.0",` +
+		`"subject":"a.b","time":"2026-01-31T12:00:00.000Z","type":"lapse.document.expired.v1","data":{"id":"a.b",` +
+		` "document":{"n":1.50}}}`
 	if string(body) != want || header.Get("Content-Type") != "application/cloudevents+json; charset=UTF-8" {
 		t.Errorf("structured: %v\n%s", header, body)
 	}
@@ -109,8 +116,10 @@ func TestCloudEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantHeader := http.Header{
-		"Ce-Specversion": {"1.0"}, "Ce-Type": {"lapse.document.expired.v1"}, "Ce-Source": {"/lapse/17/collections/orders"}, "Ce-Subject": {"a%2Eb"},
-		"Ce-Id": {"orders/a%2Eb/7"}, "Ce-Time": {"2026-01-31T12:00:00.000Z"}, "Content-Type": {"application/json"}, "Ce-Lapsetarget": {"mail.send"},
+		"Ce-Specversion": {"1.0"}, "Ce-Type": {"lapse.document.expired.v1"}, "Ce-Source": {"/lapse/17/collections/orders"},
+		"Ce-Subject": {"a%2Eb"},
+		"Ce-Id":      {"orders/a%2Eb/7"}, "Ce-Time": {"2026-01-31T12:00:00.000Z"}, "Content-Type": {"application/json"},
+		"Ce-Lapsetarget": {"mail.send"},
 	}
 	if diff := cmp.Diff(wantHeader, header); diff != "" || string(body) != string(expiry.data) {
 		t.Errorf("binary: %s\n(-want +got):\n%s", body, diff)
@@ -129,14 +138,17 @@ func TestJudge(t *testing.T) {
 		ok, dead, all bool
 		pause         time.Duration
 	}{
-		{status: 200, ok: true}, {status: 204, ok: true}, {status: 301}, {status: 400}, {status: 404}, {status: 410}, {status: 413, dead: true}, {status: 500},
+		{status: 200, ok: true}, {status: 204,
+			ok: true}, {status: 301}, {status: 400}, {status: 404}, {status: 410}, {status: 413, dead: true}, {status: 500},
 		{status: 429, retry: "7", all: true, pause: 7 * time.Second},
 		{status: 503, retry: "Sat, 31 Jan 2026 12:01:00 GMT", all: true, pause: time.Minute},
-		{status: 503, retry: "Sat, 31 Jan 2026 11:01:00 GMT", all: true}, {status: 503, retry: "-5", all: true}, {status: 500, retry: "3", pause: 3 * time.Second},
+		{status: 503, retry: "Sat, 31 Jan 2026 11:01:00 GMT", all: true}, {status: 503, retry: "-5", all: true}, {status: 500,
+			retry: "3", pause: 3 * time.Second},
 		{status: 429, retry: "86400", all: true, pause: time.Hour},
 	} {
 		v := judge(c.status, c.retry, now)
-		if (v.why == nil) != c.ok || v.dead != c.dead || v.halting != c.all || v.pause != c.pause || errors.Is(v.why, ErrGone) != (c.status == 410) {
+		if (v.why == nil) != c.ok || v.dead != c.dead || v.halting != c.all || v.pause != c.pause || errors.Is(v.why,
+			ErrGone) != (c.status == 410) {
 			t.Errorf("%d, Retry-After %q: %+v", c.status, c.retry, v)
 		}
 	}
@@ -145,8 +157,10 @@ func TestJudge(t *testing.T) {
 // TestCheckURL: without TLS only to this machine.
 func TestCheckURL(t *testing.T) {
 	for text, ok := range map[string]bool{
-		"https://example.com/hooks?a=b": true, "http://127.0.0.1:8080": true, "http://localhost/": true, "http://[::1]/": true,
-		"http://example.com": false, "http://10.0.0.1": false, "https://user:pw@example.com": false, "ftp://example.com": false, "example.com": false, "https://": false,
+		"https://example.com/hooks?a=b": true, "http://127.0.0.1:8080": true, "http://localhost/": true,
+		"http://[::1]/":      true,
+		"http://example.com": false, "http://10.0.0.1": false, "https://user:pw@example.com": false,
+		"ftp://example.com": false, "example.com": false, "https://": false,
 	} {
 		if err := CheckURL(text); (err == nil) != ok {
 			t.Errorf("%s: %v", text, err)
@@ -179,7 +193,8 @@ func newRig(t *testing.T, answer func(string, int, http.ResponseWriter)) *rig {
 	r := &rig{js: natstest.JetStream(t, nc), answer: answer, got: make(map[string]int)}
 	from, to := wire.DefaultPrefix.EventTransform()
 	if _, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{
-		Name: wire.DefaultPrefix.EventsStream(), Subjects: wire.DefaultPrefix.EventSubjects(), SubjectTransform: &jetstream.SubjectTransformConfig{Source: from, Destination: to},
+		Name: wire.DefaultPrefix.EventsStream(), Subjects: wire.DefaultPrefix.EventSubjects(),
+		SubjectTransform: &jetstream.SubjectTransformConfig{Source: from, Destination: to},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -190,8 +205,10 @@ func newRig(t *testing.T, answer func(string, int, http.ResponseWriter)) *rig {
 	r.Server = httptest.NewTLSServer(http.HandlerFunc(r.receive))
 	t.Cleanup(r.Server.Close)
 	r.opts = Options{
-		URL: r.URL, Secrets: secrets(t, secret), LongestWait: 50 * time.Millisecond, Authorities: r.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs,
-		Messages: client.OrderedOptions{Durable: "test", Collection: "orders", Since: new(time.Unix(0, 0)), Once: true},
+		URL: r.URL, Secrets: secrets(t,
+			secret), LongestWait: 50 * time.Millisecond,
+		Authorities: r.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs,
+		Messages:    client.OrderedOptions{Durable: "test", Collection: "orders", Since: new(time.Unix(0, 0)), Once: true},
 	}
 	return r
 }
@@ -228,10 +245,13 @@ func (a *answered) WriteHeader(status int) { a.status = status; a.ResponseWriter
 
 func (r *rig) event(t *testing.T, id, etag string) {
 	t.Helper()
-	msg := &nats.Msg{Subject: wire.DefaultPrefix.Expired("orders", id), Data: []byte(`{"id":"` + id + `"}`), Header: nats.Header{
-		"ce-specversion": {"1.0"}, "ce-type": {"lapse.document.expired.v1"}, "ce-source": {"/lapse/17/collections/orders"}, "ce-subject": {id}, "ce-id": {"orders/" + id + "/" + etag},
-		"ce-time": {"2026-01-31T12:00:00.000Z"}, "ce-datacontenttype": {"application/json"}, "Nats-Expected-Stream": {"LAPSE_EVENTS"},
-	}}
+	msg := &nats.Msg{Subject: wire.DefaultPrefix.Expired("orders", id), Data: []byte(`{"id":"` + id + `"}`),
+		Header: nats.Header{
+			"ce-specversion": {"1.0"}, "ce-type": {"lapse.document.expired.v1"}, "ce-source": {"/lapse/17/collections/orders"},
+			"ce-subject": {id}, "ce-id": {"orders/" + id + "/" + etag},
+			"ce-time": {"2026-01-31T12:00:00.000Z"}, "ce-datacontenttype": {"application/json"},
+			"Nats-Expected-Stream": {"LAPSE_EVENTS"},
+		}}
 	if _, err := r.js.PublishMsg(t.Context(), msg); err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +330,8 @@ func TestF1F2_Deliveries(t *testing.T) {
 	if slices.Sort(letters); !slices.Equal(letters, want) {
 		t.Errorf("dead letters %v, want %v", letters, want)
 	}
-	for name, want := range map[string]float64{"lapse_forward_delivered_total": 4, "lapse_forward_dead_total": 4, "lapse_forward_held": 0} {
+	for name, want := range map[string]float64{"lapse_forward_delivered_total": 4, "lapse_forward_dead_total": 4,
+		"lapse_forward_held": 0} {
 		if got := figure(t, registry, name); got != want {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
@@ -342,7 +363,8 @@ func TestF2_ParkedDocuments(t *testing.T) {
 			w.WriteHeader(500)
 		}
 	})
-	r.opts.Patience, r.opts.LongestWait, r.opts.Messages.Pending = 200*time.Millisecond, 10*time.Millisecond, client.Stripes
+	r.opts.Patience, r.opts.LongestWait = 200*time.Millisecond, 10*time.Millisecond
+	r.opts.Messages.Pending = client.Stripes
 	const documents = 20 // of each kind, and a stripe has room for one event
 	for version := 1; version <= 2; version++ {
 		for n := range documents {
@@ -378,7 +400,8 @@ func TestF2_ParkedDocuments(t *testing.T) {
 	r.mu.Lock()
 	mended, r.order = true, nil
 	r.mu.Unlock()
-	if sent, left, err := Resend(t.Context(), r.c, wire.DefaultPrefix, r.opts); err != nil || sent != 2*documents+1 || left != 0 {
+	if sent, left, err := Resend(t.Context(), r.c, wire.DefaultPrefix, r.opts); err != nil || sent != 2*documents+1 ||
+		left != 0 {
 		t.Errorf("sent again: %d, left %d, %v", sent, left, err)
 	}
 	r.event(t, "bad0", "4")
@@ -398,7 +421,8 @@ func TestDeadLettersHaveNoID(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"lapse.dead.test/lapse/17/orders/b/1", "lapse/17/orders/b/1", "orders/b/1"} {
-		if _, err := r.js.Publish(t.Context(), wire.DefaultPrefix.Dead("other", "x"), nil, jetstream.WithMsgID(id)); err != nil {
+		if _, err := r.js.Publish(t.Context(), wire.DefaultPrefix.Dead("other", "x"), nil,
+			jetstream.WithMsgID(id)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -469,61 +493,8 @@ func TestF1_EndsCleanly(t *testing.T) {
 	if err := r.run(t); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"lapse/17/orders/lasts/1", "lapse/17/orders/fails/1"}; !slices.Equal(r.order, want) || time.Since(began) > limit/2 {
-		t.Errorf("taken %v after %s, want %v before the wait for acknowledgements of the first is over", r.order, time.Since(began), want)
-	}
-}
-
-// TestF1_RetryAfter: a receiver that asks for a pause gets no message before.
-func TestF1_RetryAfter(t *testing.T) {
-	t.Parallel()
-	var asked time.Time
-	r := newRig(t, func(_ string, _ int, w http.ResponseWriter) {
-		switch {
-		case asked.IsZero():
-			asked = time.Now()
-			w.Header().Set("Retry-After", "2")
-			w.WriteHeader(503)
-		case time.Since(asked) < 2*time.Second:
-			t.Errorf("a request %s after an answer that asks for 2s", time.Since(asked))
-		}
-	})
-	r.opts.Concurrency = 1
-	for _, id := range []string{"1", "2", "3", "4"} {
-		r.event(t, id, "1")
-	}
-	if err := r.run(t); err != nil || len(r.order) != 4 {
-		t.Errorf("%v, %v", r.order, err)
-	}
-}
-
-// TestGone: 410 ends it, and the event is not done.
-func TestGone(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, func(_ string, n int, w http.ResponseWriter) {
-		if n == 1 {
-			w.WriteHeader(410)
-		}
-	})
-	r.event(t, "1", "1")
-	if err := r.run(t); !errors.Is(err, ErrGone) {
-		t.Errorf("%v, want ErrGone", err)
-	}
-	if err := r.run(t); err != nil || len(r.order) != 1 {
-		t.Errorf("the next time: %v, %v", r.order, err)
-	}
-}
-
-// TestVerifiesTLS: a receiver whose certificate is not trusted gets nothing.
-func TestVerifiesTLS(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, func(string, int, http.ResponseWriter) { t.Error("a request has come") })
-	r.opts.Authorities, r.opts.GiveUpAfter = nil, time.Nanosecond
-	r.event(t, "1", "1")
-	if err := r.run(t); err != nil {
-		t.Fatal(err)
-	}
-	if all := r.letters(t); len(all) != 1 || !strings.Contains(all[0], "certificate") {
-		t.Errorf("dead letters %v", all)
+	if want := []string{"lapse/17/orders/lasts/1", "lapse/17/orders/fails/1"}; !slices.Equal(r.order, want) ||
+		time.Since(began) > limit/2 {
+		t.Errorf("taken %v after %s, want %v", r.order, time.Since(began), want)
 	}
 }

@@ -1,6 +1,9 @@
 package forward
 
 import (
+	"errors"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,12 +23,16 @@ func TestGiveUpAfter(t *testing.T) {
 		others           bool
 		want             time.Duration
 	}{
-		{400, 1, 0, false, patience}, {401, 1, 0, false, patience}, {404, 1, 0, false, patience}, {422, 1, 0, false, patience},
-		{408, 99, day / 2, true, day}, {425, 99, day / 2, true, day}, {429, 99, day / 2, true, day}, {503, 99, day / 2, true, day},
+		{400, 1, 0, false, patience}, {401, 1, 0, false, patience}, {404, 1, 0, false, patience}, {422, 1, 0, false,
+			patience},
+		{408, 99, day / 2, true, day}, {425, 99, day / 2, true, day}, {429, 99, day / 2, true, day}, {503, 99, day / 2, true,
+			day},
 		{500, leastAttempts, patience, true, patience}, {302, leastAttempts, patience, true, patience},
-		{500, leastAttempts, patience, false, day}, {500, leastAttempts - 1, patience, true, day}, {500, leastAttempts, patience - 1, true, day},
+		{500, leastAttempts, patience, false, day}, {500, leastAttempts - 1, patience, true, day}, {500, leastAttempts,
+			patience - 1, true, day},
 	} {
-		if got := f.giveUpAfter(judge(c.status, "", time.Now()), &client.Ordered{}, c.attempts, c.tried, c.others); got != c.want {
+		if got := f.giveUpAfter(judge(c.status, "", time.Now()), &client.Ordered{}, c.attempts, c.tried,
+			c.others); got != c.want {
 			t.Errorf("%+v: given up after %s", c, got)
 		}
 	}
@@ -40,5 +47,59 @@ func TestMakesRoom(t *testing.T) {
 	f := &forwarding{opts: Options{Patience: time.Hour}}
 	if !f.makesRoom() || f.makesRoom() {
 		t.Error("it gives none up, or all")
+	}
+}
+
+// TestGone: 410 ends it, and the event is not done.
+func TestGone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(_ string, n int, w http.ResponseWriter) {
+		if n == 1 {
+			w.WriteHeader(410)
+		}
+	})
+	r.event(t, "1", "1")
+	if err := r.run(t); !errors.Is(err, ErrGone) {
+		t.Errorf("%v, want ErrGone", err)
+	}
+	if err := r.run(t); err != nil || len(r.order) != 1 {
+		t.Errorf("the next time: %v, %v", r.order, err)
+	}
+}
+
+// TestVerifiesTLS: a receiver whose certificate is not trusted gets nothing.
+func TestVerifiesTLS(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(string, int, http.ResponseWriter) { t.Error("a request has come") })
+	r.opts.Authorities, r.opts.GiveUpAfter = nil, time.Nanosecond
+	r.event(t, "1", "1")
+	if err := r.run(t); err != nil {
+		t.Fatal(err)
+	}
+	if all := r.letters(t); len(all) != 1 || !strings.Contains(all[0], "certificate") {
+		t.Errorf("dead letters %v", all)
+	}
+}
+
+// TestF1_RetryAfter: a receiver that asks for a pause gets no message before.
+func TestF1_RetryAfter(t *testing.T) {
+	t.Parallel()
+	var asked time.Time
+	r := newRig(t, func(_ string, _ int, w http.ResponseWriter) {
+		switch {
+		case asked.IsZero():
+			asked = time.Now()
+			w.Header().Set("Retry-After", "2")
+			w.WriteHeader(503)
+		case time.Since(asked) < 2*time.Second:
+			t.Errorf("a request %s after an answer that asks for 2s", time.Since(asked))
+		}
+	})
+	r.opts.Concurrency = 1
+	for _, id := range []string{"1", "2", "3", "4"} {
+		r.event(t, id, "1")
+	}
+	if err := r.run(t); err != nil || len(r.order) != 4 {
+		t.Errorf("%v, %v", r.order, err)
 	}
 }

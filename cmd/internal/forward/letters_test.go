@@ -20,7 +20,8 @@ func TestCountDead(t *testing.T) {
 	if all, err := CountDead(t.Context(), r.js, p, 5); err != nil || len(all) != 0 {
 		t.Errorf("without a stream: %v, %v", all, err)
 	}
-	stream, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: p.DeadStream(), Subjects: []string{p.Dead("*", "*")}})
+	stream, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: p.DeadStream(),
+		Subjects: []string{p.Dead("*", "*")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,9 +31,10 @@ func TestCountDead(t *testing.T) {
 		if n%10 == 0 {
 			name = "b"
 		}
-		msg := &nats.Msg{Subject: p.Dead(name, fmt.Sprint("d", n%7)), Data: fmt.Appendf(nil, `{"n":%d}`, n), Header: nats.Header{
-			headerReason: {"refused"}, "ce-source": {"/lapse/17/collections/orders"}, "ce-id": {fmt.Sprint("orders/1/", n)},
-		}}
+		msg := &nats.Msg{Subject: p.Dead(name, fmt.Sprint("d", n%7)), Data: fmt.Appendf(nil, `{"n":%d}`, n),
+			Header: nats.Header{
+				headerReason: {"refused"}, "ce-source": {"/lapse/17/collections/orders"}, "ce-id": {fmt.Sprint("orders/1/", n)},
+			}}
 		if _, err := r.js.PublishMsg(t.Context(), msg); err != nil {
 			t.Fatal(err)
 		}

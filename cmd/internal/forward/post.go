@@ -4,15 +4,22 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	webhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"github.com/seed18712806/lapse/sink/client"
 )
 
 // ErrGone: the receiver has answered 410: it wants no more messages.
@@ -27,7 +34,8 @@ func CheckURL(text string) error {
 	case u.User != nil:
 		return errors.New("the URL has a user or a password: leave them out, as the receiver knows lapse by the signature")
 	case u.Scheme == "http" && u.Hostname() != "localhost" && !net.ParseIP(u.Hostname()).IsLoopback():
-		return fmt.Errorf("the URL http://%s has no TLS: use https, which only a receiver on this machine goes without", u.Host)
+		return fmt.Errorf("the URL http://%s has no TLS: use https, which only a receiver on this machine goes without",
+			u.Host)
 	}
 	return nil
 }
@@ -119,3 +127,87 @@ func judge(status int, retryAfter string, now time.Time) (v verdict) {
 
 // longestRetryAfter is the longest pause that a receiver may ask for.
 const longestRetryAfter = time.Hour
+
+type metrics struct {
+	attempts  *prometheus.CounterVec
+	seconds   prometheus.Histogram
+	delivered prometheus.Counter
+	dead      prometheus.Counter
+	held      prometheus.Gauge
+	behind    *prometheus.GaugeVec
+}
+
+func newMetrics(registry prometheus.Registerer) *metrics {
+	m := &metrics{
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lapse_forward_attempts_total", Help: "Requests " +
+			"to the receiver, by the status of its answer, or unreachable."}, []string{"result"}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lapse_forward_attempt_seconds", Help: "How long " +
+			"requests took.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)}),
+		delivered: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapse_forward_delivered_total", Help: "Messages " +
+			"that the receiver has taken."}),
+		dead: prometheus.NewCounter(prometheus.CounterOpts{Name: "lapse_forward_dead_total", Help: "Messages that " +
+			"were given up and are dead letters."}),
+		held: prometheus.NewGauge(prometheus.GaugeOpts{Name: "lapse_forward_held", Help: "Messages that this process " +
+			"tries to deliver."}),
+		behind: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "lapse_forward_behind", Help: "Messages that a " +
+			"consumer had not delivered at its last delivery here."}, []string{"consumer"}),
+	}
+	if registry != nil {
+		registry.MustRegister(m.attempts, m.seconds, m.delivered, m.dead, m.held, m.behind)
+	}
+	return m
+}
+
+// begins counts a message that has come.
+func (m *metrics) begins(msg *client.Ordered) {
+	m.held.Inc()
+	m.behind.WithLabelValues(strconv.Itoa(msg.Stripe)).Set(float64(msg.Behind))
+}
+
+// Secrets sign what is posted, as Standard Webhooks has it: each makes a signature, and the receiver
+// needs only one of them.
+type Secrets []*webhooks.Webhook
+
+// ReadSecrets reads a file with a secret on each line: whsec_ and 24 to 64 bytes in base64.
+func ReadSecrets(file string) (all Secrets, err error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(content)) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(line, "whsec_"))
+		if err != nil || len(key) < 24 || len(key) > 64 {
+			return nil, fmt.Errorf("%s: line %d is not valid: use a secret of Standard Webhooks, which is whsec_ and 24 to 64 "+
+				"random bytes in base64", file, len(all)+1)
+		}
+		secret, err := webhooks.NewWebhookRaw(key)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, secret)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s has no secret: write one into it, such as that of: echo whsec_$(openssl rand -base64 32)",
+			file)
+	}
+	return all, nil
+}
+
+// sign puts the id, the time and the signatures into the headers of a request.
+func (s Secrets) sign(h http.Header, id string, at time.Time, body []byte) error {
+	var signatures []string
+	for _, secret := range s {
+		one, err := secret.Sign(id, at, body)
+		if err != nil {
+			return err
+		}
+		signatures = append(signatures, one)
+	}
+	h.Set(webhooks.HeaderWebhookID, id)
+	h.Set(webhooks.HeaderWebhookTimestamp, strconv.FormatInt(at.Unix(), 10))
+	h.Set(webhooks.HeaderWebhookSignature, strings.Join(signatures, " "))
+	return nil
+}

@@ -137,7 +137,9 @@ func (f *forwarding) deliver(ctx context.Context, msg *client.Ordered) error {
 // giveUpAfter is how long a message is tried after an attempt that ended with a verdict. It is not long if the receiver
 // calls the message wrong, or takes others meanwhile. Where messages that it does not take are all that there is room
 // for, one is given up once in a while, so that it can be seen whether the receiver takes others.
-func (f *forwarding) giveUpAfter(v verdict, msg *client.Ordered, attempts int, tried time.Duration, others bool) time.Duration {
+func (f *forwarding) giveUpAfter(
+	v verdict, msg *client.Ordered, attempts int, tried time.Duration, others bool,
+) time.Duration {
 	most, short := f.opts.GiveUpAfter, min(f.opts.GiveUpAfter, f.opts.Patience)
 	switch {
 	case v.refused:
@@ -199,7 +201,9 @@ func (f *forwarding) try(ctx context.Context, e event) (verdict, error) {
 
 // giveUp stores a dead letter, however often it takes; behind that of an earlier message about the document, or, if
 // parks is not set, as the first one. It reports whether it did.
-func (f *forwarding) giveUp(ctx context.Context, e event, msg *client.Ordered, why error, parks bool) (stored bool, err error) {
+func (f *forwarding) giveUp(
+	ctx context.Context, e event, msg *client.Ordered, why error, parks bool,
+) (stored bool, err error) {
 	for {
 		stored, err = f.dead.store(ctx, e, msg, why, parks)
 		switch {
@@ -208,13 +212,15 @@ func (f *forwarding) giveUp(ctx context.Context, e event, msg *client.Ordered, w
 		case err == nil:
 			f.metrics.dead.Inc()
 			if !parks {
-				f.notice("event %s is given up (%s): it is a dead letter, and later events about its document go behind it", e.id(), why)
+				f.notice("event %s is given up (%s): it is a dead letter, and later events about its document go behind it", e.id(),
+					why)
 			}
 			return true, nil
 		case ctx.Err() != nil:
 			return false, ctx.Err()
 		}
-		f.notice("the dead letters about the document of event %s cannot be looked up or stored (%s): trying again", e.id(), err)
+		f.notice("the dead letters about the document of event %s cannot be looked up or stored (%s): trying again", e.id(),
+			err)
 		if err := wait(ctx, firstPause); err != nil {
 			return false, err
 		}

@@ -40,17 +40,17 @@ func newAPI(t testing.TB, r *rig, limits httpapi.Limits, timeout time.Duration,
 	if err != nil {
 		t.Fatal(err)
 	}
-	nc, log := connect(t, r), slog.New(slog.DiscardHandler)
-	events, err := live.New(nc, wire.DefaultPrefix, log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(events.Close)
+	log := slog.New(slog.DiscardHandler)
 	writer, err := client.Connect(client.Options{Server: r.nats, Timeout: timeout})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(writer.Close)
+	events, err := live.New(writer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(events.Close)
 	opts := httpapi.Options{Prefix: wire.DefaultPrefix, Client: writer, Reader: reader, GetMany: reader.GetMany, Events: events, Logger: log, Limits: limits}
 	for _, f := range set {
 		f(&opts)

@@ -57,7 +57,7 @@ func followChanges(a *API, w http.ResponseWriter, r *request) error {
 		return err
 	}
 	return a.stream(w, r, "the changes", func() (live.Reason, error) {
-		return a.opts.Events.Changes(w, r.Request, a.opts.Client, req, r.hold)
+		return a.opts.Events.Changes(w, r.Request, req, r.hold)
 	})
 }
 

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/synadia-io/orbit.go/jetstreamext"
 
+	"github.com/seed18712806/lapse/cmd/internal/access"
 	"github.com/seed18712806/lapse/sink/events"
 )
 
@@ -68,12 +71,12 @@ func (s *stream) catchUp(ctx context.Context) error {
 			s.position = max(s.position, end)
 			return nil
 		}
-		if m, ok := write(s.hub.prefix, *found); ok && s.topic.covers(m.topic) && !s.state.Has(m.seq, m.about) {
-			if err := s.send(m.frames(s.topic)); err != nil {
+		if m, ok := read(s.hub.prefix, found); ok && s.topic.covers(m.About) && !s.state.Has(m.Seq, m.About) {
+			if err := s.send(m.message().frames(s.topic)); err != nil {
 				return err
 			}
 		}
-		s.position = found.seq
+		s.position = found.Sequence
 	}
 }
 
@@ -94,7 +97,7 @@ func (s *stream) next(ctx context.Context) (frames [][]byte, last uint64, err er
 		return nil, 0, err
 	}
 	for _, m := range messages {
-		if !s.state.Has(m.Seq, m.about) {
+		if !s.state.Has(m.Seq, m.About) {
 			frames = append(frames, m.message().frames(s.topic)...)
 		}
 	}
@@ -105,7 +108,8 @@ func (s *stream) next(ctx context.Context) (frames [][]byte, last uint64, err er
 // last one that it has read; 0 if there is none.
 func (h *Hub) batch(ctx context.Context, t topic, from uint64) (messages []Message, last uint64, err error) {
 	batch, err := jetstreamext.GetBatch(ctx, h.js, h.prefix.EventsStream(), catchUpBatch,
-		jetstreamext.GetBatchSubject(h.filter(t)), jetstreamext.GetBatchSeq(from), jetstreamext.GetBatchMaxBytes(catchUpBytes))
+		jetstreamext.GetBatchSubject(h.filter(t)), jetstreamext.GetBatchSeq(from),
+		jetstreamext.GetBatchMaxBytes(catchUpBytes))
 	if err != nil {
 		return nil, 0, err
 	}
@@ -117,7 +121,7 @@ func (h *Hub) batch(ctx context.Context, t topic, from uint64) (messages []Messa
 			return nil, 0, fmt.Errorf("read the stream: %w", err)
 		}
 		last = msg.Sequence
-		if m, ok := read(h.prefix, source{msg.Sequence, msg.Time, msg.Subject, msg.Header, msg.Data}); ok && t.covers(m.topic()) {
+		if m, ok := read(h.prefix, msg); ok && t.covers(m.About) {
 			messages = append(messages, m)
 		}
 	}
@@ -133,10 +137,10 @@ type query struct {
 }
 
 // find asks the leader of the stream; nil if there is no such message.
-func (h *Hub) find(ctx context.Context, q query) (*source, error) {
+func (h *Hub) find(ctx context.Context, q query) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
-	m, err := events.GetMessage(ctx, h.nc, h.prefix.EventsStream(), q)
+	m, err := events.GetMessage(ctx, h.client.Conn(), h.prefix.EventsStream(), q)
 	if err != nil {
 		return nil, fmt.Errorf("read the stream: %w", err)
 	}
@@ -149,5 +153,89 @@ func (h *Hub) find(ctx context.Context, q query) (*source, error) {
 			return nil, fmt.Errorf("read the stream: %w", err)
 		}
 	}
-	return &source{m.Seq, m.Time, m.Subject, header, m.Data}, nil
+	return &jetstream.RawStreamMsg{Sequence: m.Seq, Time: m.Time, Subject: m.Subject, Header: header, Data: m.Data}, nil
+}
+
+const (
+	recentFirst = 16      // sequences that are looked at first; each further look is at twice as many
+	recentMost  = 4096    // sequences that are looked at in all
+	recentBytes = 8 << 20 // of messages, after which there is no further look
+	recentHeld  = 4 << 20 // that a look holds: two batches, as they have come and as they are read
+)
+
+// Recent returns what keep makes of the last messages of a topic, the newest first, n at most, and the last sequence
+// of the stream. It looks only at the end of the stream, and at some MiB of it, so it may miss messages that are
+// further back. A client that then follows from that sequence on misses nothing.
+//
+// keep must not keep the data of a message: only what it returns stays in memory. Before it reads, Recent has the
+// client hold the bytes of what it reads at a time.
+func Recent[T any](
+	ctx context.Context, h *Hub, req Request, n int, hold *access.Hold, keep func(Message) (T, bool),
+) (kept []T, last uint64, err error) {
+	select {
+	case h.catching <- struct{}{}:
+		defer func() { <-h.catching }()
+	case <-ctx.Done():
+		return nil, 0, ctx.Err()
+	}
+	if err := hold.Expect(ctx, recentHeld); err != nil {
+		return nil, 0, err
+	}
+	name := h.prefix.EventsStream()
+	stream, err := h.js.Stream(ctx, name)
+	if err != nil {
+		return nil, 0, fmt.Errorf("look up the stream %s: %w", name, err)
+	}
+	state, size := stream.CachedInfo().State, 0
+	end := state.LastSeq // all behind it was looked at
+	for look := uint64(recentFirst); len(kept) < n && size < recentBytes; look *= 2 {
+		begin := max(state.FirstSeq, end-min(end, look)+1)
+		if begin > end || state.LastSeq-begin >= recentMost {
+			break
+		}
+		var found []T
+		for from := begin; from <= end; { // a batch at a time
+			some, next, err := h.batch(ctx, req.topic(), from)
+			if err != nil {
+				return nil, 0, err
+			}
+			for _, m := range some {
+				if m.Seq > end {
+					continue
+				}
+				size += len(m.Data)
+				if one, ok := keep(m); ok {
+					found = append(found, one)
+				}
+			}
+			if next == 0 {
+				break
+			}
+			from = next + 1
+		}
+		slices.Reverse(found)
+		kept = append(kept, found...)
+		end = begin - 1
+		if size > recentBytes/4 { // what is left has room for as many as there were, and no more
+			look /= 2
+		}
+	}
+	return kept[:min(n, len(kept))], state.LastSeq, nil
+}
+
+// findHeld is what Find holds: a message as it has come, and as it is read.
+const findHeld = 4 << 20
+
+// Find returns the message of a sequence; ok = false if the stream does not have it, or it is
+// lapse's own.
+func (h *Hub) Find(ctx context.Context, seq uint64, hold *access.Hold) (m Message, ok bool, err error) {
+	if err := hold.Expect(ctx, findHeld); err != nil {
+		return m, false, err
+	}
+	found, err := h.find(ctx, query{Seq: seq})
+	if err != nil || found == nil {
+		return m, false, err
+	}
+	m, ok = read(h.prefix, found)
+	return m, ok, nil
 }

@@ -6,7 +6,7 @@
 // (catchup.go). The hub reads only while there are clients.
 //
 // Changes of a collection begin with its documents, which are read for each client. Then it follows the ring too, from
-// the place in the stream that the documents have (changes.go).
+// the place in the stream that the documents have (stream.go).
 //
 //   - L1: A client gets every message of its topic from its position on, in the order of
 //     the stream and once, until its connection ends. Its next connection goes on from the last

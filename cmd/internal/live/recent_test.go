@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/seed18712806/lapse/cmd/internal/access"
 	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -23,12 +23,18 @@ func TestRecent(t *testing.T) {
 	js := natstest.Connect(t, natstest.Options{})
 	defer js.Conn().Close()
 	s, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
-		Name: wire.DefaultPrefix.EventsStream(), Subjects: []string{"lapse.expired.>"}, AllowDirect: true, Storage: jetstream.MemoryStorage,
+		Name: wire.DefaultPrefix.EventsStream(), Subjects: []string{"lapse.expired.>"}, AllowDirect: true,
+		Storage: jetstream.MemoryStorage,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := New(js.Conn(), wire.DefaultPrefix, slog.New(slog.DiscardHandler))
+	c, err := client.Connect(client.Options{Server: js.Conn().ConnectedUrl()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	h, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +44,10 @@ func TestRecent(t *testing.T) {
 		limit := access.NewLimit("bytes", "bytes", 256<<20)
 		hold := access.NewHold(access.Client{}, limit)
 		defer hold.Leave()
-		found, end, err := Recent(t.Context(), h, Request{Collection: "orders"}, n, hold, func(m Message) (Message, bool) { return m, true })
+		found, end, err := Recent(t.Context(), h, Request{Collection: "orders"}, n, hold, func(m Message) (Message,
+			bool) {
+			return m, true
+		})
 		if limit.Used() != recentHeld {
 			t.Errorf("it holds %d bytes", limit.Used())
 		}
@@ -93,11 +102,17 @@ func TestRecentOfLargeMessages(t *testing.T) {
 	js := natstest.Connect(t, natstest.Options{})
 	defer js.Conn().Close()
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
-		Name: wire.DefaultPrefix.EventsStream(), Subjects: []string{"lapse.expired.>"}, AllowDirect: true, Storage: jetstream.MemoryStorage,
+		Name: wire.DefaultPrefix.EventsStream(), Subjects: []string{"lapse.expired.>"}, AllowDirect: true,
+		Storage: jetstream.MemoryStorage,
 	}); err != nil {
 		t.Fatal(err)
 	}
-	h, err := New(js.Conn(), wire.DefaultPrefix, slog.New(slog.DiscardHandler))
+	c, err := client.Connect(client.Options{Server: js.Conn().ConnectedUrl()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	h, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,8 +127,13 @@ func TestRecentOfLargeMessages(t *testing.T) {
 	hold := access.NewHold(access.Client{}, access.NewLimit("bytes", "bytes", 256<<20))
 	defer hold.Leave()
 	seen := 0
-	found, last, err := Recent(t.Context(), h, Request{}, 50, hold, func(m Message) (uint64, bool) { seen += len(m.Data); return m.Seq, true })
-	if err != nil || last != messages || len(found) < 8 || found[0] != messages || !slices.IsSortedFunc(found, func(a, b uint64) int { return cmp.Compare(b, a) }) {
+	found, last, err := Recent(t.Context(), h, Request{}, 50, hold, func(m Message) (uint64,
+		bool) {
+		seen += len(m.Data)
+		return m.Seq, true
+	})
+	if err != nil || last != messages || len(found) < 8 || found[0] != messages || !slices.IsSortedFunc(found,
+		func(a, b uint64) int { return cmp.Compare(b, a) }) {
 		t.Errorf("%v, the last is %d: %v", found, last, err)
 	}
 	if seen > 3*recentBytes {

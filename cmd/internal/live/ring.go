@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // The most that a ring keeps.
@@ -22,17 +23,16 @@ type topic struct {
 	id         string
 }
 
-// covers reports whether the topic has the messages of another.
-func (t topic) covers(of topic) bool {
-	return (t.kind == of.kind || t.kind == Changed && (of.kind == Expired || of.kind == Due)) &&
-		(t.collection == "" || t.collection == of.collection) && (t.id == "" || of.id == "" || t.id == of.id)
+// covers reports whether the topic has a message.
+func (t topic) covers(a wire.About) bool {
+	return (t.kind == a.Kind || t.kind == Changed && (a.Kind == Expired || a.Kind == Due)) &&
+		(t.collection == "" || t.collection == a.Collection) && (t.id == "" || a.ID == "" || t.id == a.ID)
 }
 
 // message is a message of the stream, written for the clients.
 type message struct {
 	seq   uint64
-	topic topic
-	about client.About
+	about wire.About
 	name  string // of the event, for clients that follow changes
 	frame []byte // without the name
 }
@@ -77,7 +77,7 @@ func (r *ring) add(messages []message) {
 		r.messages = append(r.messages, m)
 		r.bytes += len(m.frame)
 		r.last = m.seq
-		r.wakeFor(m.topic, m.seq)
+		r.wakeFor(m.about, m.seq)
 	}
 	over := 0
 	for len(r.messages)-over > ringMessages || r.bytes > ringBytes && over < len(r.messages) {
@@ -89,21 +89,21 @@ func (r *ring) add(messages []message) {
 	r.messages = r.messages[over:] // append makes room by copying the rest from time to time
 }
 
-// wakeFor wakes the clients of each topic that covers a message's.
-func (r *ring) wakeFor(t topic, seq uint64) {
-	r.wake(topic{kind: t.kind, collection: t.collection}, seq)
-	r.wake(topic{kind: t.kind}, seq)
-	if t.kind != Expired && t.kind != Due && t.kind != Changed {
+// wakeFor wakes the clients of each topic that covers a message.
+func (r *ring) wakeFor(a wire.About, seq uint64) {
+	r.wake(topic{kind: a.Kind, collection: a.Collection}, seq)
+	r.wake(topic{kind: a.Kind}, seq)
+	if a.Kind != Expired && a.Kind != Due && a.Kind != Changed {
 		return
 	}
-	r.wake(topic{kind: Changed, collection: t.collection}, seq)
-	if t.id != "" {
-		r.wake(topic{kind: Changed, collection: t.collection, id: t.id}, seq)
+	r.wake(topic{kind: Changed, collection: a.Collection}, seq)
+	if a.ID != "" {
+		r.wake(topic{kind: Changed, collection: a.Collection, id: a.ID}, seq)
 		return
 	}
-	for waits := range r.waiting { // a drop is about each document
-		if waits.covers(t) {
-			r.wake(waits, seq)
+	for t := range r.waiting { // a drop is about each document
+		if t.covers(a) {
+			r.wake(t, seq)
 		}
 	}
 }
@@ -119,17 +119,22 @@ func (r *ring) wake(t topic, seq uint64) {
 // read returns frames of a topic behind a position, at most size bytes and one message, and the
 // new position. It passes over messages that the state has, which may be nil. If there are none, it returns what to
 // wait for. ok = false means that the ring no longer has all that is behind the position.
-func (r *ring) read(t topic, position uint64, size int, state *client.State) (frames [][]byte, next uint64, wait *waiter, ok bool) {
+func (r *ring) read(
+	t topic, position uint64, size int, state *client.State,
+) (frames [][]byte, next uint64, wait *waiter, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if position < r.from {
 		return nil, position, nil, false
 	}
-	i, _ := slices.BinarySearchFunc(r.messages, position+1, func(m message, seq uint64) int { return cmp.Compare(m.seq, seq) })
+	i, _ := slices.BinarySearchFunc(r.messages, position+1, func(m message, seq uint64) int {
+		return cmp.Compare(m.seq,
+			seq)
+	})
 	for ; i < len(r.messages) && size > 0; i++ {
 		m := r.messages[i]
 		position = m.seq
-		if t.covers(m.topic) && !state.Has(m.seq, m.about) {
+		if t.covers(m.about) && !state.Has(m.seq, m.about) {
 			frames = append(frames, m.frames(t)...)
 			size -= len(m.frame)
 		}

@@ -7,12 +7,15 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // TestL1_Ring: a client that reads and waits gets every message of its topic behind its
 // position, in order and once, or is told that it is too slow.
 func TestL1_Ring(t *testing.T) {
-	topics := []topic{{Expired, "", ""}, {Expired, "a", ""}, {Expired, "b", ""}, {Rejected, "", ""}, {Expiring, "a", ""}, {Rejected, "a", ""}, {Changed, "a", ""}, {Changed, "a", "1"}, {Changed, "b", "2"}}
+	topics := []topic{{Expired, "", ""}, {Expired, "a", ""}, {Expired, "b", ""}, {Rejected, "", ""}, {Expiring, "a", ""},
+		{Rejected, "a", ""}, {Changed, "a", ""}, {Changed, "a", "1"}, {Changed, "b", "2"}}
 	rapid.Check(t, func(t *rapid.T) {
 		r := newRing(10)
 		seq := uint64(10)
@@ -55,11 +58,12 @@ func TestL1_Ring(t *testing.T) {
 			var batch []message
 			for range rapid.IntRange(0, 5).Draw(t, "messages") {
 				seq += uint64(rapid.IntRange(1, 3).Draw(t, "gap"))
-				of := topic{kind: rapid.SampledFrom([]Kind{Expired, Expiring, Rejected, Changed, Due}).Draw(t, "kind"), collection: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "collection")}
-				if of.kind == Expired || of.kind == Changed || of.kind == Due {
-					of.id = rapid.SampledFrom([]string{"", "1", "2"}).Draw(t, "id")
+				of := wire.About{Kind: rapid.SampledFrom([]Kind{Expired, Expiring, Rejected, Changed, Due}).Draw(t, "kind"),
+					Collection: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "collection")}
+				if of.Kind == Expired || of.Kind == Changed || of.Kind == Due {
+					of.ID = rapid.SampledFrom([]string{"", "1", "2"}).Draw(t, "id")
 				}
-				batch = append(batch, message{seq: seq, topic: of, frame: fmt.Append(nil, seq)})
+				batch = append(batch, message{seq: seq, about: of, frame: fmt.Append(nil, seq)})
 			}
 			all = append(all, batch...)
 			r.add(batch)
@@ -69,7 +73,7 @@ func TestL1_Ring(t *testing.T) {
 			step(c)
 			var want []string
 			for _, m := range all {
-				if c.topic.covers(m.topic) {
+				if c.topic.covers(m.about) {
 					want = append(want, fmt.Sprint(m.seq))
 				}
 			}
@@ -88,7 +92,7 @@ func TestL1_Ring(t *testing.T) {
 func TestL2_Ring(t *testing.T) {
 	r := newRing(0)
 	for n := range 2 * ringMessages {
-		r.add([]message{{seq: uint64(n + 1), topic: topic{kind: Expired, collection: "a"}, frame: []byte("x")}})
+		r.add([]message{{seq: uint64(n + 1), about: wire.About{Kind: Expired, Collection: "a"}, frame: []byte("x")}})
 	}
 	if len(r.messages) != ringMessages || r.from != ringMessages {
 		t.Errorf("%d messages behind %d", len(r.messages), r.from)
@@ -101,7 +105,7 @@ func TestL2_Ring(t *testing.T) {
 	}
 	large := bytes.Repeat([]byte("x"), ringBytes/2)
 	for n := range 3 {
-		r.add([]message{{seq: uint64(3*ringMessages + n), topic: topic{kind: Expired, collection: "a"}, frame: large}})
+		r.add([]message{{seq: uint64(3*ringMessages + n), about: wire.About{Kind: Expired, Collection: "a"}, frame: large}})
 	}
 	if r.bytes > ringBytes || len(r.messages) != 2 {
 		t.Errorf("%d messages with %d bytes", len(r.messages), r.bytes)

@@ -1,27 +1,22 @@
 package live
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
-	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
 const (
-	linger       = 30 * time.Second // how long a hub reads on without clients
-	startWithin  = 5 * time.Second
-	deleteWithin = time.Second
-	consumerIdle = time.Minute // after which the server deletes a consumer that nobody reads
-	batch        = 256         // the most messages that are added to the ring at a time
-	tailBytes    = 4 << 20     // of messages that the server sends ahead; otherwise it is 500, however large they are
+	linger      = 30 * time.Second // how long a hub reads on without clients
+	startWithin = 5 * time.Second
+	batch       = 256 // the most messages that are added to the ring at a time
 )
 
 // ErrClosed is the error of a hub that has been closed.
@@ -29,10 +24,9 @@ var ErrClosed = errors.New("this process is stopping: connect again")
 
 // Hub sends the stream of events to clients.
 type Hub struct {
-	nc     *nats.Conn
+	client *client.Client
 	js     jetstream.JetStream
 	prefix wire.Prefix
-	log    *slog.Logger
 
 	catching chan struct{} // one for each batch that is being read
 
@@ -54,15 +48,12 @@ type tail struct {
 }
 
 // New makes a hub. It does not read before there is a client.
-func New(nc *nats.Conn, prefix wire.Prefix, log *slog.Logger) (*Hub, error) {
-	if _, err := wire.ParsePrefix(string(prefix)); err != nil {
-		return nil, err
-	}
-	js, err := jetstream.New(nc)
+func New(c *client.Client) (*Hub, error) {
+	js, err := c.JetStream("")
 	if err != nil {
 		return nil, err
 	}
-	h := &Hub{nc: nc, js: js, prefix: prefix, log: log, catching: make(chan struct{}, mostCatchingUp)}
+	h := &Hub{client: c, js: js, prefix: c.Prefix(), catching: make(chan struct{}, mostCatchingUp)}
 	h.closed, h.close = context.WithCancel(context.Background())
 	return h, nil
 }
@@ -124,82 +115,43 @@ func (h *Hub) leave() {
 func (h *Hub) start(ctx context.Context) (*tail, error) {
 	ctx, cancel := context.WithTimeout(ctx, startWithin)
 	defer cancel()
-	name := h.prefix.EventsStream()
-	stream, err := h.js.Stream(ctx, name)
-	if err != nil {
-		return nil, fmt.Errorf("look up the stream %s: %w", name, err)
-	}
-	last := stream.CachedInfo().State.LastSeq
-	config := jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{h.all(Expired), h.all(Due), h.all(Expiring), h.all(Rejected), h.all(Changed)},
-		NamePrefix:     "http_" + rand.Text(),
-		// DeliverNewPolicy would skip what comes while the consumer is replaced.
-		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:       last + 1,
-		InactiveThreshold: consumerIdle,
-	}
-	consumer, err := stream.OrderedConsumer(ctx, config)
-	if err != nil {
-		return nil, fmt.Errorf("consume the stream %s: %w", name, err)
-	}
 	running, end := context.WithCancel(h.closed)
 	ended, done := context.WithCancel(context.Background())
-	t := &tail{ring: newRing(last), end: end, done: ended}
-	come := make(chan message, batch)
-	consuming, err := consumer.Consume(func(msg jetstream.Msg) {
-		meta, err := msg.Metadata()
-		if err != nil {
-			return // it is no message of a stream
-		}
-		m, ok := write(h.prefix, source{meta.Sequence.Stream, meta.Timestamp, msg.Subject(), msg.Headers(), msg.Data()})
-		if !ok {
-			return
-		}
-		select {
-		case come <- m:
-		case <-running.Done():
-		}
-	}, jetstream.PullMaxBytes(int(max(tailBytes, 2*h.nc.MaxPayload()))), jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
-		h.log.Debug("live events", slog.Any("error", err)) // the library makes a new consumer
-	}))
-	if err != nil {
-		end()
-		done()
-		return nil, fmt.Errorf("consume the stream %s: %w", name, err)
-	}
+	begun, failed, come := make(chan uint64, 1), make(chan error, 1), make(chan message, batch)
 	h.tails.Go(func() {
 		defer done()
 		defer end()
-		t.collect(running, consuming.Closed(), come)
-		// Stop waits while the library replaces the consumer, perhaps as long as NATS is away.
-		stopped := make(chan struct{})
-		go func() {
-			defer close(stopped)
-			consuming.Stop()
-			deleting, cancel := context.WithTimeout(context.Background(), deleteWithin)
-			defer cancel()
-			if info := consumer.CachedInfo(); info != nil && h.nc.IsConnected() {
-				_ = h.js.DeleteConsumer(deleting, name, info.Name) // otherwise the server does it after consumerIdle
+		failed <- h.client.Tail(running, func(last uint64) { begun <- last }, func(msg *jetstream.RawStreamMsg) error {
+			if m, ok := read(h.prefix, msg); ok {
+				select {
+				case come <- m.message():
+				case <-running.Done():
+				}
 			}
-		}()
-		select {
-		case <-stopped:
-		case <-time.After(2 * deleteWithin):
-		}
+			return nil
+		})
 	})
-	return t, nil
+	select {
+	case last := <-begun:
+		t := &tail{ring: newRing(last), end: end, done: ended}
+		h.tails.Go(func() { t.collect(running, come) })
+		return t, nil
+	case err := <-failed:
+		return nil, cmp.Or(err, ErrClosed)
+	case <-ctx.Done():
+		end()
+		return nil, ctx.Err()
+	}
 }
 
 // collect adds messages to the ring, those that have come together at once: each addition wakes
 // the clients.
-func (t *tail) collect(ctx context.Context, ended <-chan struct{}, come <-chan message) {
+func (t *tail) collect(ctx context.Context, come <-chan message) {
 	messages := make([]message, 0, batch)
 	for {
 		select {
 		case m := <-come:
 			messages = append(messages[:0], m)
-		case <-ended:
-			return
 		case <-ctx.Done():
 			return
 		}

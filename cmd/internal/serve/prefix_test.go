@@ -2,14 +2,12 @@ package serve
 
 import (
 	"errors"
-	"log/slog"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed18712806/lapse/cmd/internal/backup"
 	"github.com/seed18712806/lapse/cmd/internal/httpapi"
-	"github.com/seed18712806/lapse/cmd/internal/live"
 	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/processor/lease"
 	"github.com/seed18712806/lapse/sink"
@@ -34,7 +32,6 @@ func TestPrefixes(t *testing.T) {
 	defer nc.Close()
 	store := redis.NewClient(&redis.Options{})
 	defer func() { _ = store.Close() }()
-	log := slog.New(slog.DiscardHandler)
 
 	for what, takes := range map[string]struct {
 		byDefault bool
@@ -45,13 +42,8 @@ func TestPrefixes(t *testing.T) {
 			o.Processor.Prefix = p
 			return Run(t.Context(), o)
 		}},
-		"the data directory": {prefix: func(p wire.Prefix) error {
-			_, err := newDataWatch(t.TempDir(), p, 1, nil,
-				nil)
-			return err
-		}},
-		"the HTTP API": {prefix: func(p wire.Prefix) error { _, err := httpapi.New(httpapi.Options{Prefix: p}); return err }},
-		"live events":  {prefix: func(p wire.Prefix) error { _, err := live.New(nc, p, log); return err }},
+		"the data directory": {prefix: func(p wire.Prefix) error { _, err := newDataWatch(t.TempDir(), p, 1, nil, nil); return err }},
+		"the HTTP API":       {prefix: func(p wire.Prefix) error { _, err := httpapi.New(httpapi.Options{Prefix: p}); return err }},
 		"a backup": {prefix: func(p wire.Prefix) error {
 			_, err := backup.Take(t.Context(), backup.Source{NATS: nc, Prefix: p}, nil)
 			return err

@@ -36,8 +36,8 @@ type Config struct {
 	*Files
 	Prefix  wire.Prefix
 	Version string         // of lapse
-	Client  *client.Client // for the writes of the API
-	NATS    *nats.Conn     // for live events
+	Client  *client.Client // for the writes of the API, and live events
+	NATS    *nats.Conn     // for reads that renew clocks
 	Reader  *sink.Reader
 	Dear    *service.Dear                                  // Reader, for the reads of clients
 	Ready   func() (role string, problems health.Problems) // of the process
@@ -95,7 +95,7 @@ type Server struct {
 // Start serves on a listener until [Server.Stop]. If the server ends before that, it sends the
 // error to failed.
 func Start(l net.Listener, c Config, failed chan<- error) (*Server, error) {
-	events, err := live.New(c.NATS, c.Prefix, c.Logger)
+	events, err := live.New(c.Client)
 	if err != nil {
 		return nil, err
 	}

@@ -133,7 +133,8 @@ func (l *Lapse) start() error {
 		return err
 	}
 	l.closeWith(l.redis.Close)
-	rdb := redis.NewClient(&redis.Options{Addr: l.redis.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true, ReadTimeout: limit, WriteTimeout: limit})
+	rdb := redis.NewClient(&redis.Options{Addr: l.redis.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true,
+		ReadTimeout: limit, WriteTimeout: limit})
 	l.closeWith(func() { _ = rdb.Close() })
 	if l.nc, err = nats.Connect(l.URL(), nats.Timeout(limit), nats.InProcessServer(l.server)); err != nil {
 		return err
@@ -168,9 +169,10 @@ func (l *Lapse) start() error {
 	if err != nil {
 		return err
 	}
-	reads, err := service.Start(l.nc, service.Sliding{Reader: reader, NATS: l.nc, Prefix: wire.DefaultPrefix}, service.Options{Timeout: limit, Settled: func(ctx context.Context) (wire.SettledReply, error) {
-		return processor.Settled(ctx, l.nc, wire.DefaultPrefix, 1)
-	}})
+	reads, err := service.Start(l.nc, service.Sliding{Reader: reader, NATS: l.nc, Prefix: wire.DefaultPrefix},
+		service.Options{Timeout: limit, Settled: func(ctx context.Context) (wire.SettledReply, error) {
+			return processor.Settled(ctx, l.nc, wire.DefaultPrefix, 1)
+		}})
 	if err != nil {
 		return err
 	}

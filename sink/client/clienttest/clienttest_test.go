@@ -104,11 +104,12 @@ func TestExpireAMessage(t *testing.T) {
 	came := 0
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
-	err := l.Client().Watch(ctx, client.WatchOptions{Due: "mail.send", Collection: "mail", Since: new(time.Time)}, func(client.Notification) error {
-		came++
-		stop()
-		return nil
-	})
+	err := l.Client().Watch(ctx, client.WatchOptions{Due: "mail.send", Collection: "mail", Since: new(time.Time)},
+		func(client.Notification) error {
+			came++
+			stop()
+			return nil
+		})
 	if err != nil || came != 1 {
 		t.Errorf("%d messages, %v", came, err)
 	}

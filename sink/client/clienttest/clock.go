@@ -75,7 +75,8 @@ func newClock(l *Lapse) (*clock, error) {
 	}
 	c := &clock{l: l, store: restored.Store(), done: make(chan struct{})}
 	for _, m := range messages {
-		if err := c.store.StoreRawMsg(m.Subject, encode(m.Header), m.Data, m.Sequence, m.Time.UnixNano(), 0, false); err != nil {
+		if err := c.store.StoreRawMsg(m.Subject, encode(m.Header), m.Data, m.Sequence, m.Time.UnixNano(), 0,
+			false); err != nil {
 			return nil, err
 		}
 	}
@@ -105,7 +106,8 @@ func backup(meta server.FileStreamInfo) (*bytes.Buffer, error) {
 	var b bytes.Buffer
 	compressed := s2.NewWriter(&b)
 	archive := tar.NewWriter(compressed)
-	err = archive.WriteHeader(&tar.Header{Name: server.JetStreamMetaFile, Mode: 0o600, Size: int64(len(text)), Typeflag: tar.TypeReg})
+	err = archive.WriteHeader(&tar.Header{Name: server.JetStreamMetaFile, Mode: 0o600, Size: int64(len(text)),
+		Typeflag: tar.TypeReg})
 	if err == nil {
 		_, err = archive.Write(text)
 	}
@@ -248,19 +250,9 @@ func (l *Lapse) Expire(collection, id string) {
 				return fmt.Errorf("look for the event of version %s of %s/%s: %w", doc.Etag, collection, id, err)
 			}
 			next = msg.Sequence + 1
-			if doc.Target != "" {
-				due, err := wire.ReadDue(msg.Header, msg.Data)
-				if err != nil || due.Collection == collection && due.ID == id && due.Etag == doc.Etag {
-					return err
-				}
-				continue
-			}
-			var event wire.Event
-			if err := json.Unmarshal(msg.Data, &event); err != nil {
+			event, err := wire.ParseAbout(wire.DefaultPrefix, msg.Subject, msg.Header)
+			if err != nil || event.Collection == collection && event.ID == id && event.Seq == uint64(doc.Etag) {
 				return err
-			}
-			if event.ID == id && event.Etag == doc.Etag {
-				return nil
 			}
 		}
 	})

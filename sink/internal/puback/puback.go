@@ -44,7 +44,8 @@ func FastReply(inbox, batch string, reportEvery, message int, op Operation) stri
 	if message == 1 && op == Add {
 		op = begin
 	}
-	return inbox + "." + batch + "." + strconv.Itoa(reportEvery) + ".fail." + strconv.Itoa(message) + "." + string(op) + ".$FI"
+	return inbox + "." + batch + "." + strconv.Itoa(reportEvery) + ".fail." + strconv.Itoa(message) + "." + string(op) +
+		".$FI"
 }
 
 // FastMessage reads the batch and the number of the message from a subject that FastReply made.

@@ -22,7 +22,8 @@ func TestRead(t *testing.T) {
 		}
 	}
 	refused, err := Read(&nats.Msg{Data: []byte(`{"type":"err","seq":2,"error":{"code":400,"err_code":10071}}`)})
-	if err != nil || refused.Type != "err" || refused.Seq != 2 || refused.Error == nil || refused.Error.ErrorCode != 10071 {
+	if err != nil || refused.Type != "err" || refused.Seq != 2 || refused.Error == nil ||
+		refused.Error.ErrorCode != 10071 {
 		t.Errorf("a refusal: %+v, %v", refused, err)
 	}
 	if _, err := Read(&nats.Msg{Header: nats.Header{"Status": {"503"}}}); !errors.Is(err, jetstream.ErrNoStreamResponse) {
