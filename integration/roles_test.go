@@ -249,7 +249,11 @@ func testRepliesReachNoStream(t *testing.T, shards int) {
 	}
 	// "lapse.expired.orders.forged" would have another ce-id
 	forged := map[string]bool{w.Prefix.Stored("lapse.rejected.orders.forged"): true}
-	for i, target := range []string{"lapse.write.upsert.users.1", "lapse.config.users", "lapse.tick", "lapse.expired.orders.forged", "lapse.rejected.orders.forged", "lapse.fence.0", "$KV.LAPSE_MEMBERS.lease.0", "lapse.shard.0.tick", "lapse.shard.0.write.upsert.users.1"} {
+	for i, target := range []string{
+		"lapse.write.upsert.users.1", "lapse.config.users", "lapse.tick", "lapse.expired.orders.forged",
+		"lapse.rejected.orders.forged", "lapse.fence.0", "$KV.LAPSE_MEMBERS.lease.0", "lapse.shard.0.tick",
+		"lapse.shard.0.write.upsert.users.1",
+	} {
 		forged[target] = true
 		for _, request := range []struct {
 			nc            *nats.Conn
@@ -400,7 +404,17 @@ func TestRoles_Redis(t *testing.T) {
 		if role == "lapse" {
 			password = harness.LapsePassword
 		}
-		client := redis.NewClient(&redis.Options{Addr: server.Address(), Username: role, Password: password, MaxRetries: -1, DialTimeout: harness.Limit, ReadTimeout: harness.Limit, WriteTimeout: harness.Limit})
+		client := redis.NewClient(
+			&redis.Options{
+				Addr:         server.Address(),
+				Username:     role,
+				Password:     password,
+				MaxRetries:   -1,
+				DialTimeout:  harness.Limit,
+				ReadTimeout:  harness.Limit,
+				WriteTimeout: harness.Limit,
+			},
+		)
 		defer client.Close()
 		for _, line := range lines[1:] {
 			fields := strings.Fields(line[min(len(line), 30):]) // without the name of the operation
@@ -432,7 +446,17 @@ func TestRoles_ReaderOfRedis(t *testing.T) {
 	w := external(t, harness.RedisOptions{})
 	w.Configure("orders", `{"defaultTtl":3600}`)
 	w.Want(201, wire.Create, "orders", "1", `{}`)
-	client := redis.NewClient(&redis.Options{Addr: w.redis.Address(), Username: "reader", Password: harness.RolePassword("reader"), MaxRetries: -1, DialTimeout: harness.Limit, ReadTimeout: harness.Limit, WriteTimeout: harness.Limit})
+	client := redis.NewClient(
+		&redis.Options{
+			Addr:         w.redis.Address(),
+			Username:     "reader",
+			Password:     harness.RolePassword("reader"),
+			MaxRetries:   -1,
+			DialTimeout:  harness.Limit,
+			ReadTimeout:  harness.Limit,
+			WriteTimeout: harness.Limit,
+		},
+	)
 	defer client.Close()
 	reader, err := sink.NewReader(client, sink.ReaderOptions{})
 	if err != nil {
@@ -534,12 +558,16 @@ func TestSubscriptionsOfApplications(t *testing.T) {
 	t.Parallel()
 	n := harness.StartNATS(t, harness.NATSOptions{Denies: true})
 	refused := make(chan error, 1)
-	nc, err := nats.Connect(n.URL(), nats.UserInfo("reader", harness.RolePassword("reader")), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-		select {
-		case refused <- err:
-		default:
-		}
-	}))
+	nc, err := nats.Connect(
+		n.URL(),
+		nats.UserInfo("reader", harness.RolePassword("reader")),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			select {
+			case refused <- err:
+			default:
+			}
+		}),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

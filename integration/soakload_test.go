@@ -18,7 +18,7 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// The collections of a steady load. In the one a document expires by the default, in the
+// byDefault and byOwn are the collections of a steady load. In the one a document expires by the default, in the
 // other by a TTL of its own.
 const byDefault, byOwn = "sessions", "offers"
 

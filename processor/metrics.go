@@ -24,7 +24,8 @@ func newMetrics() *metrics {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "lapse", Name: name, Help: help})
 	}
 	m := &metrics{}
-	emitted := counter("events_emitted_total", "Expiry events, warnings and rejections that were stored in the stream of events.")
+	emitted := counter("events_emitted_total", "Expiry events, warnings and rejections that were stored in the stream "+
+		"of events.")
 	applied := counter("messages_applied_total", "Writes, configurations and drops that took effect.")
 	rejected := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "lapse", Name: "messages_rejected_total",
@@ -52,7 +53,8 @@ func newMetrics() *metrics {
 	})
 	m.retention = retention.NewMetrics()
 	m.Metrics = shard.Metrics{
-		Applied: applied, Rejected: rejected, Expired: expired, Warned: warned, Emitted: emitted, Fenced: fenced, Rebuilds: rebuilds,
+		Applied: applied, Rejected: rejected, Expired: expired, Warned: warned, Emitted: emitted,
+		Fenced: fenced, Rebuilds: rebuilds,
 		Lateness: lateness, Commits: commits,
 	}
 	m.all = []prometheus.Collector{applied, rejected, expired, warned, emitted, fenced, rebuilds, lateness, commits}

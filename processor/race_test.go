@@ -2,7 +2,7 @@
 
 package processor
 
-// Under the race detector everything takes ten times as long.
+// raceEnabled: under the race detector everything takes ten times as long.
 const raceEnabled = true
 
 // slower is how many times as long a test gives writes that have to come before a deadline.

@@ -20,7 +20,7 @@ import (
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
-// values that documents have at a pointer. The last are in no index.
+// bodyValues are what documents have at a pointer. The last are in no index.
 var bodyValues = []string{`null`, `true`, `false`, `0`, `1`, `2.5`, `-3`, `10`, `""`, `"a"`, `"ab"`, `"b"`, `"\u0000"`,
 	`[]`, `[1,"a"]`, `["b","a","b"]`, `[2.5,10,null]`, `{"x":1}`, `[[1]]`, `[{"x":1}]`}
 

@@ -205,7 +205,8 @@ func TestComposeFiles(t *testing.T) {
 				}
 			}
 			if s.Build != nil {
-				if _, err := os.Stat(filepath.Join(repository, "deploy", filepath.Base(s.Build.Dockerfile))); err != nil || filepath.Clean(s.Build.Context) != filepath.Dir(project.WorkingDir) {
+				if _, err := os.Stat(filepath.Join(repository, "deploy", filepath.Base(s.Build.Dockerfile))); err != nil ||
+					filepath.Clean(s.Build.Context) != filepath.Dir(project.WorkingDir) {
 					t.Errorf("%s is built from %s in %s: %v", name, s.Build.Dockerfile, s.Build.Context, err)
 				}
 			}
@@ -274,7 +275,8 @@ func TestComposeStartsNATS(t *testing.T) {
 			if !strings.Contains(env["NATS_ROUTES"], "nats://routes:"+env["NATS_ROUTES_PASSWORD"]+"@"+name+":6222") {
 				t.Errorf("%s has no route to %s: %s", s.Name, name, env["NATS_ROUTES"])
 			}
-			if !strings.HasSuffix(env["NATS_ROUTES_CERT"], "/"+name+"-routes.crt") || !strings.HasSuffix(env["NATS_ROUTES_KEY"], "/"+name+"-routes.key") || !strings.HasSuffix(env["NATS_ROUTES_CA"], "/routes-ca.crt") {
+			if !strings.HasSuffix(env["NATS_ROUTES_CERT"], "/"+name+"-routes.crt") || !strings.HasSuffix(env["NATS_ROUTES_KEY"], "/"+name+"-routes.key") ||
+				!strings.HasSuffix(env["NATS_ROUTES_CA"], "/routes-ca.crt") {
 				t.Errorf("%s has the certificate %s for its routes", name, env["NATS_ROUTES_CERT"])
 			}
 			if !strings.HasSuffix(env["NATS_CERT"], "/"+name+".crt") || !strings.HasSuffix(env["NATS_KEY"], "/"+name+".key") {

@@ -129,11 +129,18 @@ func meaning(m *manifests) *manifests {
 			delete(m.ConfigMap.Data, name) // as if it were not there
 		}
 	}
-	for _, object := range []*meta.ObjectMeta{&m.Deployment.ObjectMeta, &d.Template.ObjectMeta, &m.Service.ObjectMeta, &m.ConfigMap.ObjectMeta, &m.PodDisruptionBudget.ObjectMeta, &m.NetworkPolicy.ObjectMeta} {
+	for _, object := range []*meta.ObjectMeta{
+		&m.Deployment.ObjectMeta, &d.Template.ObjectMeta, &m.Service.ObjectMeta, &m.ConfigMap.ObjectMeta,
+		&m.PodDisruptionBudget.ObjectMeta, &m.NetworkPolicy.ObjectMeta,
+	} {
 		object.Namespace = ""
 		plain(object.Labels)
 	}
-	for _, s := range []*meta.LabelSelector{d.Selector, m.PodDisruptionBudget.Spec.Selector, &m.NetworkPolicy.Spec.PodSelector, d.Template.Spec.TopologySpreadConstraints[0].LabelSelector, d.Template.Spec.TopologySpreadConstraints[1].LabelSelector} {
+	for _, s := range []*meta.LabelSelector{
+		d.Selector, m.PodDisruptionBudget.Spec.Selector, &m.NetworkPolicy.Spec.PodSelector,
+		d.Template.Spec.TopologySpreadConstraints[0].LabelSelector,
+		d.Template.Spec.TopologySpreadConstraints[1].LabelSelector,
+	} {
 		plain(s.MatchLabels)
 	}
 	plain(m.Service.Spec.Selector)
@@ -153,7 +160,8 @@ func TestChartWithEverything(t *testing.T) {
 	if hpa.ScaleTargetRef.Name != m.Deployment.Name || *hpa.MinReplicas != 2 || hpa.MaxReplicas != 4 || *hpa.Metrics[0].Resource.Target.AverageUtilization != 60 {
 		t.Errorf("the autoscaler is %+v", hpa)
 	}
-	if image := m.container().Image; !strings.HasPrefix(image, "registry.example.com/lapse@sha256:") || m.container().ImagePullPolicy != "Always" || pod.ImagePullSecrets[0].Name != "registry" {
+	if image := m.container().Image; !strings.HasPrefix(image, "registry.example.com/lapse@sha256:") || m.container().ImagePullPolicy != "Always" ||
+		pod.ImagePullSecrets[0].Name != "registry" {
 		t.Errorf("the image is %s, pulled %s with %v", image, m.container().ImagePullPolicy, pod.ImagePullSecrets)
 	}
 	if pod.NodeSelector["disk"] != "fast" || pod.Tolerations[0].Key != "lapse" || pod.TopologySpreadConstraints[0].WhenUnsatisfiable != "DoNotSchedule" {
@@ -166,16 +174,27 @@ func TestChartWithEverything(t *testing.T) {
 	for _, v := range pod.Volumes {
 		secretOf[v.Name] = v.Secret.SecretName
 	}
-	want := map[string]string{"nats": "nats-login", "nats-tls": "nats-certificate", "redis": "redis-login", "redis-tls": "redis-certificate", "http": "http-tokens"}
+	want := map[string]string{
+		"nats":      "nats-login",
+		"nats-tls":  "nats-certificate",
+		"redis":     "redis-login",
+		"redis-tls": "redis-certificate",
+		"http":      "http-tokens",
+	}
 	if diff := cmp.Diff(want, secretOf); diff != "" {
 		t.Errorf("the volumes differ from the secrets of the values:\n%s", diff)
 	}
-	for name, want := range map[string]string{"LAPSE_LOG_FORMAT": "text", "LAPSE_LOG_MAX_AGE": "7d", "LAPSE_FOLLOW": "a", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector.tracing:4318", "LAPSE_REPLICAS": "3", "LAPSE_NATS_INBOX_PREFIX": "_INBOX.lapse", "LAPSE_NATS_CA": "/run/secrets/nats-tls/ca.crt"} {
+	for name, want := range map[string]string{
+		"LAPSE_LOG_FORMAT": "text", "LAPSE_LOG_MAX_AGE": "7d", "LAPSE_FOLLOW": "a",
+		"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector.tracing:4318", "LAPSE_REPLICAS": "3",
+		"LAPSE_NATS_INBOX_PREFIX": "_INBOX.lapse", "LAPSE_NATS_CA": "/run/secrets/nats-tls/ca.crt",
+	} {
 		if got := m.ConfigMap.Data[name]; got != want {
 			t.Errorf("%s=%s, want %s", name, got, want)
 		}
 	}
-	if egress := m.NetworkPolicy.Spec.Egress; len(egress) != 4 || egress[3].Ports[0].Port.IntValue() != 4318 || egress[3].To[0].NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"] != "tracing" {
+	if egress := m.NetworkPolicy.Spec.Egress; len(egress) != 4 || egress[3].Ports[0].Port.IntValue() != 4318 ||
+		egress[3].To[0].NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"] != "tracing" {
 		t.Errorf("it may reach %+v, want the collector too", egress)
 	}
 }
@@ -247,7 +266,10 @@ func TestChartOff(t *testing.T) {
 			t.Errorf("there is a %s", kind)
 		}
 	}
-	for _, line := range []string{"LAPSE_NATS_CREDS: /run/secrets/nats/c", "LAPSE_NATS_NKEY_FILE: /run/secrets/nats/k", "LAPSE_REDIS_SENTINEL_PASSWORD_FILE: /run/secrets/redis/s"} {
+	for _, line := range []string{
+		"LAPSE_NATS_CREDS: /run/secrets/nats/c", "LAPSE_NATS_NKEY_FILE: /run/secrets/nats/k",
+		"LAPSE_REDIS_SENTINEL_PASSWORD_FILE: /run/secrets/redis/s",
+	} {
 		if !strings.Contains(all, line) {
 			t.Errorf("the chart does not set %s", line)
 		}
@@ -304,7 +326,8 @@ func TestRedisManifest(t *testing.T) {
 	}
 	spec := m.StatefulSet.Spec
 	c, pod := spec.Template.Spec.Containers[0], spec.Template.Labels
-	if spec.ServiceName != m.Service.Name || spec.Selector.MatchLabels["app.kubernetes.io/name"] != pod["app.kubernetes.io/name"] || m.Service.Spec.Selector["app.kubernetes.io/name"] != pod["app.kubernetes.io/name"] {
+	if spec.ServiceName != m.Service.Name || spec.Selector.MatchLabels["app.kubernetes.io/name"] != pod["app.kubernetes.io/name"] ||
+		m.Service.Spec.Selector["app.kubernetes.io/name"] != pod["app.kubernetes.io/name"] {
 		t.Errorf("the service %v and the set %v do not select the pods %v", m.Service.Spec, spec.Selector, pod)
 	}
 	volumes := map[string]bool{spec.VolumeClaimTemplates[0].Name: true}

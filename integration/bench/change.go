@@ -45,11 +45,21 @@ func (b *bench) change(ctx context.Context, round int) ([]table.Figure, error) {
 	}
 	var figures []table.Figure
 	for i, n := range sizes {
-		figures = append(figures,
-			table.LowerBetter(table.Figure{What: fmt.Sprintf("%s documents", table.Number(float64(n))), Unit: "ms", Lapse: ms(lapse[i].later), Against: "pipelined PEXPIRE", Other: ms(plain[i]),
-				Goal: table.Goal{Must: 20, Aim: 5, AtMost: true}}),
+		figures = append(
+			figures,
+			table.LowerBetter(
+				table.Figure{
+					What:    fmt.Sprintf("%s documents", table.Number(float64(n))),
+					Unit:    "ms",
+					Lapse:   ms(lapse[i].later),
+					Against: "pipelined PEXPIRE",
+					Other:   ms(plain[i]),
+					Goal:    table.Goal{Must: 20, Aim: 5, AtMost: true},
+				},
+			),
 			table.Figure{What: fmt.Sprintf("%s documents, all expired by it", table.Number(float64(n))), Unit: "ms", Lapse: ms(lapse[i].expired),
-				Goal: table.Goal{Must: 20, Aim: 5, AtMost: true}})
+				Goal: table.Goal{Must: 20, Aim: 5, AtMost: true}},
+		)
 	}
 	return figures, nil
 }

@@ -61,7 +61,9 @@ func (b *bench) lateness(ctx context.Context, round int) ([]table.Figure, error)
 	best := slices.MinFunc(others, func(a, b string) int { return cmp.Compare(sides[a].P99, sides[b].P99) })
 	figures := []table.Figure{
 		{What: "p99", Unit: "ms", Lapse: lapse, Goal: table.Goal{Aim: 5, AtMost: true}},
-		table.LowerBetter(table.Figure{What: "p99", Unit: "ms", Lapse: lapse, Against: "the best of the three", Other: ms(sides[best].P99), Goal: table.Goal{Must: 30, Ratio: true}}),
+		table.LowerBetter(
+			table.Figure{What: "p99", Unit: "ms", Lapse: lapse, Against: "the best of the three", Other: ms(sides[best].P99), Goal: table.Goal{Must: 30, Ratio: true}},
+		),
 	}
 	for _, name := range others {
 		figures = append(figures, table.LowerBetter(table.Figure{What: "p99", Unit: "ms", Lapse: lapse, Against: name, Other: ms(sides[name].P99)}))
@@ -227,7 +229,12 @@ func (b *bench) openLapse(shards int) sides.Opener {
 }
 
 // openEvents is openLapse for some events, and for the messages that write documents.
-func (b *bench) openEvents(shards int, filter string, receive func(jetstream.Msg, *load.Receipts, load.Load), message func(ld load.Load, i, ttl int) *nats.Msg) sides.Opener {
+func (b *bench) openEvents(
+	shards int,
+	filter string,
+	receive func(jetstream.Msg, *load.Receipts, load.Load),
+	message func(ld load.Load, i, ttl int) *nats.Msg,
+) sides.Opener {
 	return func(ctx context.Context, r *load.Receipts) (*sides.Side, error) {
 		l, err := b.rig.StartLapse(ctx, shards)
 		if err != nil {

@@ -28,8 +28,18 @@ func scene(t *testing.T) (*logbook, []Message) {
 	l.add(10500, "tick", ``)                                              // 7
 	l.add(10500, "write.upsert.c.d%2Fe", `{}`)                            // 8, expires at 15500
 	return l, []Message{
-		expiry(1, 5001, "c", "a", 2,
-			`{"id":"a","collection":"c","document":{"v": 1},"etag":"2","ts":"1970-01-01T00:00:00.000Z","ttl":5,"expiredAt":"1970-01-01T00:00:05.000Z"}`, "traceparent", parent, "ce-traceparent", parent),
+		expiry(
+			1,
+			5001,
+			"c",
+			"a",
+			2,
+			`{"id":"a","collection":"c","document":{"v": 1},"etag":"2","ts":"1970-01-01T00:00:00.000Z","ttl":5,"expiredAt":"1970-01-01T00:00:05.000Z"}`,
+			"traceparent",
+			parent,
+			"ce-traceparent",
+			parent,
+		),
 		{Seq: 2, At: 5002, Subject: "lapse.rejected.c.12", Data: []byte(`{}`), Header: nats.Header{
 			"Lapse-Stream": {"LAPSE_LOG"}, "Lapse-Seq": {"6"}, "Lapse-Code": {"409"}, "Lapse-Error": {"it exists"},
 			"Lapse-Subject": {"lapse.write.create.c.a"},

@@ -118,8 +118,18 @@ func warned(t *testing.T) (*logbook, []Message) {
 	}
 	return l, []Message{
 		w(1, "a", 2, 5000, `{"v":1}`, parent), w(2, "b", 4, 6000, `{}`, ""),
-		expiry(3, 5501, "c", "a", 2,
-			`{"id":"a","collection":"c","document":{"v": 1},"etag":"2","ts":"1970-01-01T00:00:00.000Z","ttl":5,"expiredAt":"1970-01-01T00:00:05.000Z"}`, "traceparent", parent, "ce-traceparent", parent),
+		expiry(
+			3,
+			5501,
+			"c",
+			"a",
+			2,
+			`{"id":"a","collection":"c","document":{"v": 1},"etag":"2","ts":"1970-01-01T00:00:00.000Z","ttl":5,"expiredAt":"1970-01-01T00:00:05.000Z"}`,
+			"traceparent",
+			parent,
+			"ce-traceparent",
+			parent,
+		),
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// the latter as lapse serve does after an error that is not final
+// reconnectAfter and runAgain: the latter is that of lapse serve after an error that is not final.
 const reconnectAfter, runAgain = 50 * time.Millisecond, time.Second
 
 // process is one lapse process from its start to its end, with a connection of its own.

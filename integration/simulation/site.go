@@ -18,7 +18,7 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// The JetStream domains of the two regions.
+// firstDomain and secondDomain are the JetStream domains of the two regions.
 const firstDomain, secondDomain = "a", "b"
 
 // site is a region: its servers, what lies between them and its processes, and who watches it.

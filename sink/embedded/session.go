@@ -118,7 +118,7 @@ func (n *session) answer(name string, args []string) (goesOn bool) {
 	return true
 }
 
-// auth checks AUTH [user] password.
+// auth checks AUTH with a user, or without one, and a password.
 func (n *session) auth(args []string) any {
 	switch {
 	case len(args) != 1 && len(args) != 2:

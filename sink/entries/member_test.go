@@ -96,7 +96,7 @@ func FuzzMember(f *testing.F) {
 	})
 }
 
-// A value is held if and only if its entries lie in one of the ranges, whatever their ids.
+// checkRanges checks that a value is held if and only if its entries lie in one of the ranges, whatever their ids.
 func checkRanges(t *testing.T, c entries.Condition, values []entries.Value) {
 	t.Helper()
 	ranges := c.Ranges()

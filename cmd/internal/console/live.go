@@ -158,7 +158,8 @@ func (m message) withoutBody() message {
 
 // message reads a message for people, with the beginning of its document.
 func (v *visit) message(from live.Message) message {
-	m := message{Seq: from.Seq, What: from.What(), Collection: from.Collection, Href: root + "live/messages/" + strconv.FormatUint(from.Seq, 10)}
+	m := message{Seq: from.Seq, What: from.What(), Collection: from.Collection}
+	m.Href = root + "live/messages/" + strconv.FormatUint(from.Seq, 10)
 	n, at := from.Notification() // lapse has written it, so it is valid
 	switch {
 	case n.Rejected != nil:

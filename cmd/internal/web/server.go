@@ -116,7 +116,8 @@ func Start(l net.Listener, c Config, failed chan<- error) (*Server, error) {
 	site := console.New(console.Options{
 		Prefix: c.Prefix, Version: c.Version, API: ofAPI, Tokens: c.tokens, Events: events, Status: c.Client.Status,
 		Client: c.Client, Accounts: c.Readers,
-		Ready: c.Ready, Metrics: c.Metrics, MaxBody: c.Client.MaxPayload, Bytes: api.Bytes(), Proxies: c.proxies, Logger: c.Logger, First: c.First,
+		Ready: c.Ready, Metrics: c.Metrics, MaxBody: c.Client.MaxPayload, Bytes: api.Bytes(), Proxies: c.proxies,
+		Logger: c.Logger, First: c.First,
 		Collections: func(ctx context.Context, most int) (wire.CollectionsReply, error) {
 			return c.Reader.Collections(ctx, sink.CollectionsOptions{Limit: most})
 		},

@@ -37,7 +37,7 @@ type reader struct{ *sink.Reader }
 
 func (reader) String() string { return "sink.Reader" }
 
-// The first page is small, so that a list needs continuations; later pages are larger.
+// firstPage is small, so that a list needs continuations; later pages are larger.
 const firstPage, firstExpiring, largestPage = 50, 2, 1000
 
 func (r reader) List(ctx context.Context, collection string) ([]sink.Document, error) {

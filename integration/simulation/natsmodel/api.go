@@ -185,10 +185,22 @@ func (st *Stream) info(upTo uint64) []byte {
 	if n := len(shown); n > 0 {
 		firstAt, lastAt, deleted = shown[0].At, shown[n-1].At, upTo+1-st.first-uint64(n)
 	}
-	return fmt.Appendf(make([]byte, 0, 1024),
+	return fmt.Appendf(
+		make([]byte, 0, 1024),
 		`"config":%s,"created":"%s","state":{"messages":%d,"bytes":%d,"first_seq":%d,"first_ts":"%s","last_seq":%d,"last_ts":"%s","num_subjects":%d,"num_deleted":%d,"consumer_count":%d},"ts":"%s"`,
-		st.described, stamp(st.created), len(shown), total, st.first, stamp(firstAt), upTo, stamp(lastAt),
-		len(st.subjects), deleted, len(st.consumers), stamp(st.server.now()))
+		st.described,
+		stamp(st.created),
+		len(shown),
+		total,
+		st.first,
+		stamp(firstAt),
+		upTo,
+		stamp(lastAt),
+		len(st.subjects),
+		deleted,
+		len(st.consumers),
+		stamp(st.server.now()),
+	)
 }
 
 func stamp(t time.Time) []byte { return t.UTC().AppendFormat(nil, time.RFC3339Nano) }

@@ -28,7 +28,7 @@
 //
 // Whether a document is expired is decided in package ttlrules; this package only asks it. A write that keeps an older
 // clock can come under the cut of a default that is no more. Then its version comes to a band of the index of its own
-// ([store.Config.Admit]). In two cases [Decision.Apply] does nothing, and the owner first reaps what is due in the
+// (store.Config.Admit). In two cases [Decision.Apply] does nothing, and the owner first reaps what is due in the
 // collection and settles its history: all [ttlrules.MaxBands] bands have documents, or the default was turned off in
 // the very millisecond that is the deadline of a version with a ttl of its own.
 package fold
