@@ -48,7 +48,7 @@
 //     releases one, about every 2 s: once the member has run for 10 s, has no problem, and all
 //     members have refreshed their entries since a shard changed its owner last. So nobody
 //     releases a shard for a member that has died. The former owner takes the shard back if
-//     nobody else does for half a second. The only shard does not move.
+//     nobody else does for half a second, and then releases none for a minute. The only shard does not move.
 //   - Unfit owner. An owner that could not work for 10 s ([Options].Unfit) has said so in its
 //     entry. It releases its shards, although its work may hang, if another member has no
 //     problem. If all have one, nothing moves. A standby that cannot work waits for half a second

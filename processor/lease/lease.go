@@ -59,6 +59,7 @@ type Member struct {
 
 	crossing   atomic.Pointer[crossing]
 	unfitSince time.Time // zero if this process can work; the roster has it
+	given      given     // what this process has released last for another member; the roster has it
 }
 
 // New validates the options. It calls no server.

@@ -120,7 +120,9 @@ func (m *Member) view() (v view) {
 func (m *Member) share() {
 	v, me := m.view(), m.opts.ID
 	if m.unfitSince.IsZero() {
-		if shard, found := v.Surplus(me, m.timing.settle); found {
+		shard, found := v.Surplus(me, m.timing.settle)
+		if found && !m.given.cameBack(v, me, m.timing.again) {
+			m.given = given{shard, time.Now()}
 			m.shards[shard].letGo(false)
 		}
 		return
@@ -131,6 +133,18 @@ func (m *Member) share() {
 	for _, s := range m.shards {
 		s.letGo(true)
 	}
+}
+
+// given is a shard that this process has released for another member, and when.
+type given struct {
+	shard int
+	at    time.Time
+}
+
+// cameBack tells whether nobody else has taken the shard, less than a while ago. Else a member that takes nothing
+// would leave a shard without an owner for half a second, every few seconds.
+func (g given) cameBack(v view, me string, within time.Duration) bool {
+	return v.Owners[g.shard] == me && !g.at.IsZero() && time.Since(g.at) < within
 }
 
 // letGo tells the owner's loop to release the shard; with atOnce, before the work has ended.

@@ -607,3 +607,22 @@ func TestAStandbyThatCannotWorkWaits(t *testing.T) {
 	all["b"].leave()
 	j.awaitOwner(t, "a")
 }
+
+// Fails if a process that has taken back what it released for another one releases a shard again at once, or if it does
+// not once another one has taken that.
+func TestAReleaseThatCameBack(t *testing.T) {
+	v := view{Owners: []string{"a", "b"}}
+	for name, tt := range map[string]struct {
+		given given
+		want  bool
+	}{
+		"it has released none":                {given{}, false},
+		"it is its own again":                 {given{0, time.Now()}, true},
+		"it is its own again, since long ago": {given{0, time.Now().Add(-time.Hour)}, false},
+		"another one has taken it":            {given{1, time.Now()}, false},
+	} {
+		if got := tt.given.cameBack(v, "a", time.Minute); got != tt.want {
+			t.Errorf("%s: it waits: %t", name, got)
+		}
+	}
+}

@@ -30,6 +30,7 @@ type timing struct {
 	away      time.Duration // since its last refresh, a member does not count as alive
 	gone      time.Duration // since its last refresh, an owner deletes its entry
 	settle    time.Duration // that a member has to run before an owner releases a shard for it
+	again     time.Duration // between two releases, if the first one came back
 	unfit     time.Duration // for which an owner has to be unfit before it releases its shards
 }
 
@@ -57,6 +58,7 @@ var defaultTiming = timing{
 	away:      8 * time.Second,
 	gone:      5 * time.Minute,
 	settle:    10 * time.Second,
+	again:     time.Minute,
 	unfit:     10 * time.Second,
 }
 
