@@ -175,7 +175,7 @@ func (s *session) follow(ctx context.Context, js jetstream.JetStream, role strea
 	s.follower = region.New(region.Parts{
 		Names: p.opts.log(), Log: parts.Log, Origin: origin, Domain: domain, NATS: p.nc, JetStream: js,
 		Options: p.opts.streams(p.nc.MaxPayload()),
-		Tail: parts.Tail, Status: s.status, Snapshots: snapshots, Redis: p.store,
+		Tail:    parts.Tail, Status: s.status, Snapshots: snapshots, Redis: p.store,
 		Health: p.opts.Health, Logger: p.opts.Logger, Forget: p.opts.ForgetWithin,
 	})
 	parts.Mirror = s.follower.Mirror(ctx)
