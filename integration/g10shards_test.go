@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/seed18712806/lapse/integration/harness"
 	lapseclient "github.com/seed18712806/lapse/sink/client"
@@ -94,9 +95,11 @@ func TestG10_Forget(t *testing.T) {
 			for n := range 8 {
 				w.Want(204, wire.Delete, "c", fmt.Sprint(n), "")
 			}
-			done, err := conn.Forget(t.Context(), func(lapseclient.SnapshotProgress) {})
+			within, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+			defer cancel()
+			done, err := conn.Forget(within, func(lapseclient.SnapshotProgress) {})
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("%+v: %v", done, err)
 			}
 			if f := done.Forgotten; f == nil || slices.Contains(f.Left, "log") ||
 				slices.Contains(f.Left, "snapshots") || slices.Contains(f.Left, "redis") {

@@ -322,19 +322,13 @@ func (p *process) serve(ctx context.Context, start time.Time) error {
 			}
 		}
 	}
-	watching.Go(orFail(func(ctx context.Context) error {
-		return processor.AnswerRegions(ctx, p.log.nats,
-			p.opts.Processor)
-	}))
+	watching.Go(orFail(func(c context.Context) error { return processor.AnswerRegions(c, p.log.nats, p.opts.Processor) }))
 	watching.Go(orFail(n.redis.run))
 	watching.Go(orFail(func(context.Context) error { return g.run(ctx, n.ready, p.embedded.opening()) }))
 	p.watch(running, &watching, board, data, failed)
-	announced := make(chan struct{})
-	go func() {
-		defer close(announced)
-		orFail(func(ctx context.Context) error { return p.announce(ctx, g.ready(n.ready), member.Store, start) })()
-	}()
-	defer func() { stop(); <-announced; p.withdraw() }()
+	var announcing sync.WaitGroup
+	announcing.Go(orFail(func(c context.Context) error { return p.announce(c, g.ready(n.ready), member.Store, start) }))
+	defer func() { stop(); announcing.Wait(); p.withdraw() }()
 
 	select {
 	case <-ctx.Done():

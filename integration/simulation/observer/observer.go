@@ -145,12 +145,6 @@ func (h *Observer) Etag(collection, id string) wire.Etag {
 // ConfigEtag is the etag of a collection's configuration.
 func (h *Observer) ConfigEtag(collection string) wire.Etag { return h.model.Config(collection).Etag }
 
-// SetBack notes that Redis's clock is set back.
-func (h *Observer) SetBack(known time.Duration) { h.losses.unsure = time.Now().Add(known) }
-
-// Damaged notes that the shard loses something.
-func (h *Observer) Damaged() { h.losses.damaged = true }
-
 // forget begins anew with an empty log, and with what the stream of events has.
 func (h *Observer) forget() {
 	h.log, h.expired, h.owed = nil, map[string]oracle.Expiry{}, map[string]oracle.Expiry{}

@@ -3,6 +3,7 @@ package observer
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/seed18712806/lapse/integration/oracle"
 	"github.com/seed18712806/lapse/sink"
@@ -86,3 +87,9 @@ func (h *Observer) readOne(name oracle.Name, live oracle.Live, now wire.Time) {
 			name, want)
 	}
 }
+
+// SetBack notes that Redis's clock is set back.
+func (h *Observer) SetBack(known time.Duration) { h.losses.unsure = time.Now().Add(known) }
+
+// Damaged notes that the shard loses something.
+func (h *Observer) Damaged() { h.losses.damaged = true }
