@@ -76,6 +76,7 @@ type Keeper struct {
 	denied    bool   // Redis does not rewrite its files
 	asked     atomic.Int64
 	forget    atomic.Int64  // what has died before it may go at once, Unix milliseconds
+	ordered   atomic.Int64  // when somebody has asked last how far an order to forget is, Unix milliseconds
 	poke      chan struct{} // somebody has asked
 }
 

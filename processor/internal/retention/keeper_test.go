@@ -377,4 +377,10 @@ func TestForget(t *testing.T) {
 	k.kept.Floors = []floor{{4, 60}, {3, 55}}
 	k.oldest, k.seen = 56, logAt(20.01, 100, 101)
 	want("all is gone", false, true)
+	k.others = map[int]kept{0: {Objects: edges{{at(20).UnixMilli(), 70}}}}
+	want("another shard has ended a later file, and nobody asks any more", false, true)
+	k.ordered.Store(time.Now().UnixMilli())
+	want("somebody waits for the other shard", true, true)
+	k.others = nil
+	want("no other shard needs one", false, true)
 }

@@ -80,6 +80,7 @@ func (k *Keeper) Forget(ctx context.Context, since int64) (wire.SnapshotReply, e
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.ordered.Store(time.Now().UnixMilli())
 	if since > k.forget.Load() {
 		k.forget.Store(since)
 		select {
@@ -147,10 +148,14 @@ func (k *Keeper) left(before int64) (all []string) {
 	return all
 }
 
-// forgets reports whether the keeper has an order to forget that it has not carried out.
+// orderedFor is how long an order to forget counts after somebody has asked last how far it is.
+const orderedFor = 5 * time.Second
+
+// forgets reports whether the keeper has an order to forget that it, or another shard, may not have carried out. A
+// shard that is done may have to take one more snapshot: another one has ended a file since in which its last two are.
 func (k *Keeper) forgets() bool {
 	at := k.forget.Load()
-	return at > 0 && !k.letGo(at)
+	return at > 0 && (time.Now().UnixMilli()-k.ordered.Load() < orderedFor.Milliseconds() || !k.letGo(at))
 }
 
 // wantsForOrder reports whether one more snapshot helps to carry out an order to forget.
