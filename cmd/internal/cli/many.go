@@ -47,47 +47,47 @@ func (c *selectedWrite) Run(ctx context.Context, parsed *kong.Context, streams o
 }
 
 // several reports whether the arguments are about all documents that are selected.
-func (t *selectedWrite) several() (bool, error) {
+func (c *selectedWrite) several() (bool, error) {
 	flag := "--id-prefix"
-	if len(t.Where) > 0 {
+	if len(c.Where) > 0 {
 		flag = "--where"
 	}
-	single := t.IDPrefix == nil && len(t.Where) == 0
+	single := c.IDPrefix == nil && len(c.Where) == 0
 	switch {
-	case t.Scan && len(t.Where) == 0:
+	case c.Scan && len(c.Where) == 0:
 		return false, output.Usagef("--scan is about the conditions of a query: add --where, or leave it out")
-	case single && t.ID == "":
+	case single && c.ID == "":
 		return false, output.Usagef("name the id of a document, or --id-prefix with the beginning of the ids of several, " +
 			"or --where with a condition")
-	case single && (t.DryRun || t.Yes || t.Progress || t.Continuation != ""):
+	case single && (c.DryRun || c.Yes || c.Progress || c.Continuation != ""):
 		return false, output.Usagef("--dry-run, --yes, --progress and --continuation belong to --id-prefix and --where: " +
 			"leave them out for one document")
 	case single:
 		return false, nil
-	case t.ID != "" && len(t.Where) > 0:
-		return false, output.Usagef("the id %s and --where do not go together: leave out one of them", output.Name(t.ID))
-	case t.ID != "":
+	case c.ID != "" && len(c.Where) > 0:
+		return false, output.Usagef("the id %s and --where do not go together: leave out one of them", output.Name(c.ID))
+	case c.ID != "":
 		return false, output.Usagef("the id %s and --id-prefix %s do not go together: leave out one of them",
-			output.Name(t.ID), output.Name(*t.IDPrefix))
-	case t.IDPrefix != nil && len(t.Where) > 0:
+			output.Name(c.ID), output.Name(*c.IDPrefix))
+	case c.IDPrefix != nil && len(c.Where) > 0:
 		return false, output.Usagef("--where and --id-prefix do not go together: leave out one of them")
-	case t.IDPrefix != nil && *t.IDPrefix == "":
+	case c.IDPrefix != nil && *c.IDPrefix == "":
 		return false, output.Usagef(`--id-prefix "" is the beginning of every id: use at least one character, or lapse ` +
 			`drop to remove a whole collection`)
-	case len(t.Where) > 0 && t.Continuation != "":
+	case len(c.Where) > 0 && c.Continuation != "":
 		return false, output.Usagef("--continuation belongs to --id-prefix: a command with --where is repeated as it is")
-	case t.IfMatch != nil || t.MsgID != nil:
+	case c.IfMatch != nil || c.MsgID != nil:
 		return false, output.Usagef("--if-match and --msg-id are about one document: they do not go with %s", flag)
 	}
-	return true, CheckCollection(t.Collection)
+	return true, CheckCollection(c.Collection)
 }
 
 // pager returns what reads the documents in pages.
-func (t *selectedWrite) pager() (pager, error) {
-	if t.IDPrefix != nil {
-		return pager{list: wire.ListRequest{Limit: wire.MaxListLimit, Prefix: *t.IDPrefix, Continuation: t.Continuation}}, nil
+func (c *selectedWrite) pager() (pager, error) {
+	if c.IDPrefix != nil {
+		return pager{list: wire.ListRequest{Limit: wire.MaxListLimit, Prefix: *c.IDPrefix, Continuation: c.Continuation}}, nil
 	}
-	query, err := t.request()
+	query, err := c.request()
 	query.Limit = wire.MaxListLimit
 	return pager{query: query, queries: true}, err
 }
@@ -121,47 +121,47 @@ type many struct {
 }
 
 // writeMany writes all documents that are selected.
-func (t *selectedWrite) writeMany(ctx context.Context, streams output.Streams, op wire.Op) error {
-	first, err := t.pager()
+func (c *selectedWrite) writeMany(ctx context.Context, streams output.Streams, op wire.Op) error {
+	first, err := c.pager()
 	if err != nil {
 		return err
 	}
-	message, err := t.message()
+	message, err := c.message()
 	if err != nil {
 		return err
 	}
-	conn, prefix, err := t.Connect(streams)
+	conn, prefix, err := c.Connect(streams)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	done := map[wire.Op]string{wire.Touch: "touched", wire.Delete: "deleted"}[op]
 	m := &many{
-		selectedWrite: t, streams: streams, conn: conn, prefix: prefix, first: first, op: op, done: done, message: message,
+		selectedWrite: c, streams: streams, conn: conn, prefix: prefix, first: first, op: op, done: done, message: message,
 		exits: make(map[int]bool),
 	}
-	if t.DryRun {
+	if c.DryRun {
 		n, err := m.count(ctx)
 		if err != nil {
 			return err
 		}
 		return m.report(manyCounts{Documents: n, DryRun: true})
 	}
-	err = t.ask(ctx, streams, func() (string, error) {
+	err = c.ask(ctx, streams, func() (string, error) {
 		n, err := m.count(ctx)
 		if n == 0 {
 			return "", err
 		}
-		return fmt.Sprintf("These are %s of %s at %s. Shall each be %s?", output.Documents(int64(n)), t.Collection,
+		return fmt.Sprintf("These are %s of %s at %s. Shall each be %s?", output.Documents(int64(n)), c.Collection,
 			conn.Conn().ConnectedUrlRedacted(), done), err
 	})
 	if err != nil {
 		return err
 	}
-	m.progress = output.StartProgress(streams, t.Progress, progressEvery, func() string {
+	m.progress = output.StartProgress(streams, c.Progress, progressEvery, func() string {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		return fmt.Sprintf("%s %s=%d failed=%d", t.Collection, done, m.counts.Documents, m.counts.Failed)
+		return fmt.Sprintf("%s %s=%d failed=%d", c.Collection, done, m.counts.Documents, m.counts.Failed)
 	})
 	at0, err := m.run(ctx)
 	m.progress.End()
