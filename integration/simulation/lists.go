@@ -18,15 +18,15 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// held is what Redis held when the plan had a step list.
-type held struct {
+// keptState is what Redis held when the plan had a step list.
+type keptState struct {
 	redismodel.Snapshot
 	at time.Time // by its clock
 }
 
 // checkLists reads lists of what Redis held, with the real Reader. The scripts need a Redis, so each
 // moment is copied to the embedded one.
-func checkLists(moments []held) error {
+func checkLists(moments []keptState) error {
 	if len(moments) == 0 {
 		return nil
 	}

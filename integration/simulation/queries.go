@@ -35,7 +35,7 @@ type query struct {
 	count      bool
 	scan       bool
 	pace       time.Duration
-	moments    []held
+	moments    []keptState
 	options    sink.QueryOptions
 	answered   bool
 }
@@ -58,7 +58,7 @@ func (w *World) ask(s plan.Step) {
 
 // keep keeps what Redis holds now, for the next page.
 func (q *query) keep(w *World, at *site) {
-	q.moments = append(q.moments, held{at.redis.Save(), w.redisClock()})
+	q.moments = append(q.moments, keptState{at.redis.Save(), w.redisClock()})
 	if q.pace > 0 && !q.scan && len(q.moments) < mostMoments { // the place of a scan is that of one server
 		w.queue.Add(time.Now().Add(q.pace), func() { q.keep(w, at) })
 	}

@@ -30,7 +30,7 @@ type Result struct {
 	Faults   map[string]int
 
 	redialled bool     // a connection was made again
-	lists     []held   // to be checked
+	lists     []keptState   // to be checked
 	queries   []*query // to be checked
 }
 

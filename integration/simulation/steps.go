@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/integration/held"
 	"github.com/seed18712806/lapse/integration/simulation/natsmodel"
 	"github.com/seed18712806/lapse/integration/simulation/observer"
 	"github.com/seed18712806/lapse/integration/simulation/plan"
@@ -35,6 +36,7 @@ func (w *World) host(s plan.Step) int {
 // do lets a step happen.
 func (w *World) do(s plan.Step) {
 	w.trace.Printf("--- %s", s)
+	held.Happened(kind(s))
 	w.observer.Step(s)
 	if w.second != nil {
 		w.second.observer.StepOfFirst(s)
@@ -59,7 +61,7 @@ func (w *World) do(s plan.Step) {
 	case verb == "read":
 		w.get(s)
 	case verb == "list":
-		w.lists = append(w.lists, held{w.redis.Save(), w.redisClock()})
+		w.lists = append(w.lists, keptState{w.redis.Save(), w.redisClock()})
 	case verb == "query":
 		w.ask(s)
 	case verb == "promote" || strings.HasPrefix(verb, "far-") || strings.HasPrefix(verb, "link-"):
@@ -70,6 +72,19 @@ func (w *World) do(s plan.Step) {
 		w.breakProcess(s)
 	}
 	w.observer.Look()
+}
+
+// kind is what a step lets happen within the operations that are in flight.
+func kind(s plan.Step) held.Kind {
+	switch s.Verb {
+	case "write", "config", "drop", "raw", "repeat", "flood", "read", "list", "query", "says":
+		return held.Write
+	case "end", "believe", "promote":
+		return held.Takeover
+	case "disconnect", "nats-away", "link-cut":
+		return held.Reconnection
+	}
+	return held.Restart
 }
 
 func (w *World) breakProcess(s plan.Step) {

@@ -36,7 +36,7 @@ type World struct {
 	trace    *trace.Trace
 	inbox    inbox
 	saved    *redismodel.Snapshot
-	lists    []held
+	lists    []keptState
 	queries  []*query
 }
 

@@ -1,0 +1,95 @@
+// Command insert finds the operations of lapse: the functions that make more than one call to Redis or NATS, so that
+// something can happen in between.
+//
+//	insert list            prints them
+//	insert into DIRECTORY  writes a copy of lapse with the calls of package held, and prints the file that the flag
+//	                       -overlay of the command go wants
+//	insert check FILE      reads the lines that tests have noted (LAPSE_HELD), prints what has happened within each
+//	                       operation, and fails if there is one within which nothing has
+//
+//	main.go    the commands, the table
+//	find.go    which functions make calls
+//	paths.go   how many calls a function makes at most
+//	write.go   the copy
+//
+// Run it at the root of the module.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/seed18712806/lapse/integration/held"
+)
+
+// rooms are the packages whose operations are listed.
+var rooms = []string{"./processor/...", "./sink/...", "./cmd/internal/..."}
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "insert:", err)
+		os.Exit(1)
+	}
+}
+
+// run runs a command.
+func run(args []string) error {
+	operations, err := find(rooms)
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(args) == 1 && args[0] == "list":
+		for _, o := range operations {
+			fmt.Printf("%s\t%s\n", o.name, o.at())
+		}
+		return nil
+	case len(args) == 2 && args[0] == "into":
+		overlay, err := write(args[1], operations)
+		if err == nil {
+			fmt.Println(overlay)
+		}
+		return err
+	case len(args) == 2 && args[0] == "check":
+		text, err := os.ReadFile(args[1])
+		if err != nil {
+			return err
+		}
+		return check(operations, held.Kinds(strings.Split(string(text), "\n")))
+	}
+	return errors.New("usage: insert list | into DIRECTORY | check FILE")
+}
+
+// check prints the table, and fails if nothing has happened within an operation.
+func check(operations []operation, kinds map[string][]string) error {
+	untested := 0
+	for _, o := range operations {
+		some := kinds[o.name]
+		slices.Sort(some)
+		switch why, left := leftOut[o.name]; {
+		case len(some) > 0:
+			fmt.Printf("%s\t%s\n", o.name, strings.Join(some, ", "))
+		case left:
+			fmt.Printf("%s\tleft out: %s\n", o.name, why)
+		default:
+			untested++
+			fmt.Printf("%s\tNOTHING\t%s\n", o.name, o.at())
+		}
+	}
+	for name := range leftOut {
+		if !slices.ContainsFunc(operations, func(o operation) bool { return o.name == name }) {
+			return fmt.Errorf("%s is left out, but is no operation", name)
+		}
+	}
+	if untested > 0 {
+		return fmt.Errorf("in %d of %d operations nothing has happened between two calls: write a test with held.Each",
+			untested, len(operations))
+	}
+	return nil
+}
+
+// leftOut names the operations that need no test, and says why.
+var leftOut = map[string]string{}
