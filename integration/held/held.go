@@ -54,6 +54,9 @@ type plan struct {
 	done      bool
 }
 
+// Calls is noted of an operation that has made more than one call, whether something has happened in between or not.
+const Calls = "calls"
+
 // Operation is one run of an operation.
 type Operation struct {
 	name string
@@ -78,9 +81,12 @@ func (o *Operation) Call() {
 	for k := range kinds {
 		now := happened[k].Load()
 		if o.calls > 1 && now != o.before[k] {
-			note(o.name, k)
+			note(o.name, k.String())
 		}
 		o.before[k] = now
+	}
+	if o.calls > 1 {
+		note(o.name, Calls)
 	}
 }
 
@@ -99,9 +105,9 @@ func due(operation string, gap int) func() {
 // Happened says that something has happened.
 func Happened(k Kind) { happened[k].Add(1) }
 
-// note writes that something has happened within an operation.
-func note(operation string, k Kind) {
-	line := fmt.Sprintf("%s %v\n", operation, k)
+// note writes that something has happened within an operation, or [Calls].
+func note(operation, what string) {
+	line := operation + " " + what + "\n"
 	mu.Lock()
 	defer mu.Unlock()
 	if noted[line] {
@@ -160,7 +166,7 @@ func (p *plan) isDone() bool {
 	return p.done
 }
 
-// Kinds returns the kinds that are noted in lines of LAPSE_HELD, by operation.
+// Kinds returns what is noted in lines of LAPSE_HELD, by operation.
 func Kinds(lines []string) map[string][]string {
 	of := map[string][]string{}
 	for _, line := range lines {

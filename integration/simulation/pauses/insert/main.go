@@ -1,9 +1,11 @@
 // Command insert writes a copy of lapse, in which a goroutine may stand still in front of any
 // statement and limits may be low (package pauses), into a directory. It prints the file that the
-// flag -overlay of the command go wants. Run it at the root of the module.
+// flag -overlay of the command go wants. Of files that another such file replaces, it copies those in their place. Run
+// it at the root of the module.
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"go/ast"
@@ -30,11 +32,11 @@ var limits = map[string]int{
 }
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: insert DIRECTORY")
+	if len(os.Args) < 2 || len(os.Args) > 3 {
+		fmt.Fprintln(os.Stderr, "usage: insert DIRECTORY [OVERLAY]")
 		os.Exit(2)
 	}
-	overlay, err := run(os.Args[1])
+	overlay, err := run(os.Args[1], os.Args[2:]...)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "insert:", err)
 		os.Exit(1)
@@ -42,17 +44,28 @@ func main() {
 	fmt.Println(overlay)
 }
 
-func run(dir string) (overlay string, err error) {
+// run writes the copy of the files, or of those that an overlay has in their place.
+func run(dir string, over ...string) (overlay string, err error) {
 	root, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
-	replace, statements := make(map[string]string), 0
+	given := struct{ Replace map[string]string }{Replace: map[string]string{}}
+	for _, name := range over {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return "", err
+		}
+		if err := json.Unmarshal(text, &given); err != nil {
+			return "", fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	replace, statements := given.Replace, 0
 	copyFile := func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
-		text, err := os.ReadFile(path)
+		text, err := os.ReadFile(cmp.Or(replace[path], path))
 		if err != nil {
 			return err
 		}
@@ -61,7 +74,7 @@ func run(dir string) (overlay string, err error) {
 			return err
 		}
 		statements += n
-		replace[path] = filepath.Join(dir, fmt.Sprintf("%d.go", len(replace)))
+		replace[path] = filepath.Join(dir, fmt.Sprintf("pauses%d.go", statements))
 		return os.WriteFile(replace[path], text, 0o600)
 	}
 	for _, room := range rooms {
