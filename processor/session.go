@@ -106,7 +106,10 @@ func (p *Processor) check(ctx context.Context) (role streams.Role, err error) {
 		return role, err
 	}
 	if !p.asIs {
-		if err := streams.CheckMapping(ctx, p.nc, p.opts.log()); err != nil {
+		err := streams.Again(ctx, p.opts.Logger, func(ctx context.Context) error {
+			return streams.CheckMapping(ctx, p.nc, p.opts.log())
+		})
+		if err != nil {
 			return role, err
 		}
 	}

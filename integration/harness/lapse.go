@@ -222,11 +222,11 @@ func (l *Lapse) RedisClient() *redis.Client {
 // Data returns the data directory of an embedded lapse.
 func (l *Lapse) Data() string { return filepath.Join(l.dir, "data") }
 
-// environment returns the environment of the test without the variables of lapse.
+// environment returns the environment of the test without the variables of lapse, but with those of package held.
 func environment() []string {
 	var env []string
 	for _, e := range os.Environ() {
-		if !strings.HasPrefix(e, "LAPSE_") {
+		if !strings.HasPrefix(e, "LAPSE_") || strings.HasPrefix(e, "LAPSE_HELD") {
 			env = append(env, e)
 		}
 	}

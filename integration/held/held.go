@@ -2,6 +2,8 @@
 // Command insert finds the operations that make more than one call, and writes a copy of lapse that calls [Begin]
 // in each of them, and [Operation.Call] in front of each of its calls. lapse itself knows nothing of it.
 //
+// LAPSE_HELD_CUT names operations within which a process loses its connections, whatever test it runs in (cut.go).
+//
 // A test names an operation, and what happens ([Each]). It runs once for each gap between two calls: the call behind
 // the gap is held until that has happened. In the simulation much happens all the time; it says so ([Happened]), and
 // each operation notices what has happened since its last call.
@@ -77,6 +79,10 @@ func (o *Operation) Call() {
 		if happen := due(o.name, o.calls-1); happen != nil {
 			happen()
 		}
+		if o.calls == 2 && once(o.name, "cut") && mayCut(o.name) {
+			LoseConnections()
+			Happened(Reconnection)
+		}
 	}
 	for k := range kinds {
 		now := happened[k].Load()
@@ -105,19 +111,25 @@ func due(operation string, gap int) func() {
 // Happened says that something has happened.
 func Happened(k Kind) { happened[k].Add(1) }
 
-// note writes that something has happened within an operation, or [Calls].
-func note(operation, what string) {
-	line := operation + " " + what + "\n"
+// once reports whether it is asked for the first time.
+func once(operation, what string) bool {
 	mu.Lock()
 	defer mu.Unlock()
-	if noted[line] {
-		return
+	key := operation + " " + what
+	if noted[key] {
+		return false
 	}
-	noted[line] = true
+	noted[key] = true
+	return true
+}
+
+// note writes that something has happened within an operation, or [Calls].
+func note(operation, what string) {
 	to := os.Getenv("LAPSE_HELD")
-	if to == "" {
+	if to == "" || !once(operation, what) {
 		return
 	}
+	line := operation + " " + what + "\n"
 	f, err := os.OpenFile(to, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) // one write: other processes do the same
 	if err == nil {
 		_, err = f.WriteString(line)

@@ -171,7 +171,7 @@ const (
 	notAvailable = 10008 // JSClusterNotAvailErr
 )
 
-// Again repeats requests to JetStream, until ctx is done, that get no answer or are refused for now.
+// Again repeats requests to NATS, until ctx is done, that get no answer or are refused for now.
 // While the servers of a cluster learn of a new connection, of a new leader or of each other, a request
 // or its answer can be lost, and a leader may not know yet who can store a stream.
 func Again(ctx context.Context, logger *slog.Logger, ask func(context.Context) error) error {
@@ -179,8 +179,9 @@ func Again(ctx context.Context, logger *slog.Logger, ask func(context.Context) e
 		attempt, cancel := context.WithTimeout(ctx, perAttempt)
 		err := ask(attempt)
 		cancel()
-		again := RefusedForNow(err)
-		if again && !told {
+		refused := RefusedForNow(err)
+		again := refused || errors.Is(err, nats.ErrConnectionClosed) // it is made again
+		if refused && !told {
 			told = true
 			logger.Warn("JetStream refuses a request, perhaps because its servers have just started: lapse repeats it",
 				slog.Any("error", err))

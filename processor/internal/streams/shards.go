@@ -178,13 +178,15 @@ var ErrMapping = errors.New("NATS does not map the writes to their shards")
 const probed = "probe"
 
 // CheckMapping finds out whether NATS maps the writes of a shard to its log. It publishes a message
-// that no stream stores, and listens where the mapping has to bring it.
+// that no stream stores, and listens where the mapping has to bring it. If the connection is lost meanwhile, it does not
+// know, and returns nats.ErrConnectionClosed.
 func CheckMapping(ctx context.Context, nc *nats.Conn, log wire.Log) error {
 	if log.Shards <= 1 {
 		return nil
 	}
 	published := probe(log)
 	fail := func(err error) error { return fmt.Errorf("check the mapping of writes: %w", err) }
+	before := nc.Stats().Reconnects
 	sub, err := nc.SubscribeSync(log.Mapped(published))
 	if err != nil {
 		return fail(err)
@@ -202,6 +204,9 @@ func CheckMapping(ctx context.Context, nc *nats.Conn, log wire.Log) error {
 	arrived, _, err := sub.Pending()
 	if err != nil {
 		return fail(err)
+	}
+	if arrived == 0 && nc.Stats().Reconnects != before {
+		return fail(nats.ErrConnectionClosed)
 	}
 	if arrived == 0 {
 		from, to := log.Prefix.Mapping(log.Shards)

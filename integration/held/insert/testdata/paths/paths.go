@@ -8,7 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-type pinger interface{ ping(ctx context.Context) error }
+type pinger interface {
+	ping(ctx context.Context) error
+}
 
 type one struct{ client redis.UniversalClient }
 
