@@ -81,7 +81,7 @@ func (b *bucket) Provision(ctx context.Context) (created bool, err error) {
 		created, err = b.provision(attempt)
 		cancel()
 		var refusal *jetstream.APIError
-		meanwhile := streams.RefusedForNow(err) || errors.Is(err, jetstream.ErrBucketNotFound) ||
+		meanwhile := streams.MayPass(err) || errors.Is(err, jetstream.ErrBucketNotFound) ||
 			errors.As(err, &refusal) && refusal.ErrorCode == createFailed
 		if !meanwhile && !errors.Is(err, context.DeadlineExceeded) || !backoff.Wait(ctx, between) {
 			return created, err

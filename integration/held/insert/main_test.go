@@ -35,7 +35,7 @@ func TestWrite(t *testing.T) {
 	if _, err := write(dir, all); err != nil {
 		t.Fatal(err)
 	}
-	copied, err := os.ReadFile(filepath.Join(dir, "0.go"))
+	copied, err := os.ReadFile(filepath.Join(dir, "paths-paths.go"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,8 @@ func write(dir string, operations []operation) (overlay string, err error) {
 		if err != nil {
 			return "", err
 		}
-		replace[name] = filepath.Join(dir, fmt.Sprintf("%d.go", len(replace)))
+		// A file has the same name each time, so that go compiles again only what has changed.
+		replace[name] = filepath.Join(dir, filepath.Base(filepath.Dir(name))+"-"+filepath.Base(name))
 		if err := os.WriteFile(replace[name], with(text, all), 0o600); err != nil {
 			return "", err
 		}

@@ -179,17 +179,23 @@ func Again(ctx context.Context, logger *slog.Logger, ask func(context.Context) e
 		attempt, cancel := context.WithTimeout(ctx, perAttempt)
 		err := ask(attempt)
 		cancel()
-		refused := RefusedForNow(err)
-		again := refused || errors.Is(err, nats.ErrConnectionClosed) // it is made again
-		if refused && !told {
+		again := MayPass(err)
+		if again && !told {
 			told = true
-			logger.Warn("JetStream refuses a request, perhaps because its servers have just started: lapse repeats it",
+			logger.Warn("NATS does not answer a request, perhaps because its servers have just started: lapse repeats it",
 				slog.Any("error", err))
 		}
 		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) && (!again || !backoff.Wait(ctx, between)) {
 			return err
 		}
 	}
+}
+
+// MayPass reports whether a request failed for a reason that may pass: the connection is lost, which the client makes
+// again, or a cluster refused it for now.
+func MayPass(err error) bool {
+	return RefusedForNow(err) || errors.Is(err, nats.ErrConnectionClosed) ||
+		errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrDisconnected)
 }
 
 // RefusedForNow reports whether a cluster refused a request for a reason that may pass: it has no leader,
