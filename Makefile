@@ -1,6 +1,6 @@
 # The recipes are in .ci, so that you can run them without make.
 
-.PHONY: run test check faults simulate mutate soak lint bench
+.PHONY: run test check faults simulate mutate held soak lint bench
 
 # Run lapse with NATS and Redis embedded; its data is in ./lapse-data.
 run:
@@ -28,6 +28,10 @@ simulate:
 # changes: go run ./integration/mutate -room shard,fold -n 100
 mutate:
 	go run ./integration/mutate
+
+# Let something happen between two calls of each operation of lapse that makes more than one. See integration/held.
+held:
+	.ci/held
 
 # Run lapse under a steady load and faults for an hour, or for LAPSE_SOAK.
 soak:
