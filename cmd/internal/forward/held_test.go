@@ -3,8 +3,13 @@
 package forward
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -405,5 +410,69 @@ func TestHeldRun(t *testing.T) {
 		}
 		r.wantLetters(t, bad...)
 		r.wantOrder(t, good...)
+	})
+}
+
+// TestHeldArchive: the stream of events is deleted and created again after an archive has looked it up. The files of
+// the former stream stay as they are, and the next run writes the events of the new one into files of their own.
+//
+// It fails if events of the new stream come into files that have the name of the former one.
+func TestHeldArchive(t *testing.T) {
+	held.Each(t, "cmd/internal/forward.Archive", held.Restart, func(t *testing.T, during func(func())) {
+		r := newRig(t, nil)
+		dir := t.TempDir()
+		archive := func(durable string) error {
+			opts := ArchiveOptions{Dir: dir, Name: "orders", Messages: r.opts.Messages}
+			opts.Messages.Durable = durable
+			opts.Create = func(name string) (io.Writer, func(error) error, error) {
+				f, err := os.Create(name + ".part")
+				return f, func(err error) error { return errors.Join(err, f.Close(), os.Rename(name+".part", name)) }, err
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			return Archive(ctx, r.c, wire.DefaultPrefix, opts)
+		}
+		r.event(t, "before", "1")
+		if err := archive("first"); err != nil {
+			t.Fatal(err)
+		}
+		former := contents(t, dir)
+		replaced := false
+		during(func() {
+			stream, err := r.js.Stream(t.Context(), wire.DefaultPrefix.EventsStream())
+			if err == nil {
+				err = r.js.DeleteStream(t.Context(), wire.DefaultPrefix.EventsStream())
+			}
+			if err == nil {
+				_, err = r.js.CreateStream(t.Context(), stream.CachedInfo().Config)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.event(t, "after", "1")
+			replaced = true
+		})
+		err := archive("second")
+		if replaced != (err != nil) || replaced && !strings.Contains(err.Error(), "was deleted and created again") {
+			t.Errorf("replaced %t: %v", replaced, err)
+		}
+		if diff := cmp.Diff(former, contents(t, dir)); diff != "" {
+			t.Errorf("the files of the former stream (-want +got):\n%s", diff)
+		}
+		if !replaced {
+			return
+		}
+		if err := archive("third"); err != nil {
+			t.Fatal(err)
+		}
+		for name := range contents(t, dir) {
+			text := unzipped(t, filepath.Join(dir, name))
+			if _, old := former[name]; old != strings.Contains(text, "before") || old == strings.Contains(text, "after") {
+				t.Errorf("%s has %s", name, text)
+			}
+		}
+		if n := len(contents(t, dir)); n != 2 {
+			t.Errorf("%d files", n)
+		}
 	})
 }
