@@ -25,7 +25,7 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// too large is what the receiver answers to an event that becomes a dead letter at once.
+// tooLarge is what the receiver answers to an event that becomes a dead letter at once.
 func tooLarge(_ string, _ int, w http.ResponseWriter) {
 	w.WriteHeader(http.StatusRequestEntityTooLarge)
 }
@@ -50,7 +50,7 @@ func message(id string, version int) *client.Ordered {
 		}}
 }
 
-// deliver delivers a version of a document.
+// deliverVersion delivers a version of a document.
 func (f *forwarding) deliverVersion(t *testing.T, id string, version int) {
 	t.Helper()
 	if err := f.deliver(t.Context(), message(id, version)); err != nil {
