@@ -219,8 +219,8 @@ func (r *restorer) upload(ctx context.Context, s *streamContents, config jetstre
 	return nil
 }
 
-// complete takes the marks from the streams, the root's last. At first it commits the restore: from then on no other one
-// removes the root ([restorer.removeMarked]).
+// complete takes the marks from the streams, the root's last. At first it commits the restore: from then on no other
+// one removes the root ([restorer.removeMarked]).
 func (r *restorer) complete(ctx context.Context) error {
 	r.root.Metadata, r.root.DenyDelete = maps.Clone(r.root.Metadata), true
 	r.root.Metadata[committedKey] = r.id
