@@ -256,14 +256,14 @@ func TestConfigured(t *testing.T) {
 			want.Metadata, want.Replicas = map[string]string{"a": "b", backupKey: "id"}, max(1, replicas)
 			if isLog {
 				want.Metadata[wire.RestoredKey] = wire.Restored{Identity: 9, End: 5, Next: c.next(s)}.String()
-				want.MaxAge = 0
+				want.MaxAge, want.DenyDelete = 0, true
 			}
 			if diff := cmp.Diff(want, last); diff != "" {
 				t.Errorf("the last of %s:\n%s", name, diff)
 			}
 			want.Metadata[wire.FormatKey] = wire.Restoring
 			if isLog {
-				want.Subjects, want.Sources = []string{"lapse.restoring." + name}, nil
+				want.Subjects, want.Sources, want.DenyDelete = []string{"lapse.restoring." + name}, nil, false
 			}
 			if diff := cmp.Diff(want, first); diff != "" {
 				t.Errorf("the first of %s:\n%s", name, diff)

@@ -63,8 +63,14 @@
 // # A restore that is interrupted
 //
 // Each stream is restored under a mark (wire.Restoring), which lapse refuses, and the logs without
-// the subjects on which clients write. Only when all streams are complete and compared does each
-// lose its mark, the root of the prefix last. A restore that fails removes its streams. One that
-// was killed is done again by the same command: it removes what has the mark or, if a stream has
-// lost it already, goes on to take it from the others.
+// the subjects on which clients write. Only when all streams are complete and compared does the restore
+// commit: it notes that in the metadata of the root of the prefix. Then each stream loses its mark, the root last.
+// A restore that fails removes its streams. One that was killed is done again by the same command: it
+// removes what has the mark or, if that restore has committed, goes on to take the marks away.
+//
+// Two restores at once exclude each other: one that removes streams claims the root first, and a root that is
+// claimed cannot be committed, nor the reverse. NATS cannot delete a stream on a condition, so one limit stays: do not
+// run a restore again while a former one may be about to delete a stream. If a process stood still
+// right before it deletes a stream, and another restore makes all streams and completes them meanwhile, the former
+// process deletes a stream of that.
 package backup

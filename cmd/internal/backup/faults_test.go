@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -98,11 +99,11 @@ func server(t *testing.T, shards int) (url string, js jetstream.JetStream) {
 	js = natstest.JetStream(t, nc)
 	metadata := map[string]string{wire.FormatKey: wire.FormatText, wire.ShardsKey: fmt.Sprint(shards),
 		"_nats.x": "the server's"}
+	n := Header{Prefix: "lapse", Shards: shards}
 	create := func(name string, subjects ...string) {
 		natstest.CreateStream(t, js, jetstream.StreamConfig{Name: name, Subjects: subjects, Metadata: metadata,
-			MaxAge: time.Hour, AllowDirect: true})
+			MaxAge: time.Hour, AllowDirect: true, DenyDelete: slices.Contains(append(n.logs(), n.root()), name)})
 	}
-	n := Header{Prefix: "lapse", Shards: shards}
 	for i, name := range n.logs() {
 		create(name, fmt.Sprintf("lapse.write%d.>", i))
 	}

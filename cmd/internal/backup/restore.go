@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
@@ -17,6 +18,9 @@ import (
 
 // backupKey is the metadata key of a restored stream that names its backup.
 const backupKey = "lapse-backup"
+
+// committedKey is the metadata key of the root of a restore that completes its streams, and is not removed any more.
+const committedKey = "lapse-restore-committed"
 
 // removeWithin limits the time in which a failed restore removes the streams that it has made.
 const removeWithin = 30 * time.Second
@@ -39,6 +43,7 @@ type restorer struct {
 	contents *Contents
 	id       string                            // of the restore: the file, and until where
 	made     []string                          // streams
+	root     jetstream.StreamConfig            // the configuration of the root when all streams are there
 	last     map[string]jetstream.StreamConfig // the configuration of each stream when it is complete
 }
 
@@ -118,19 +123,25 @@ func (r *restorer) prepare(ctx context.Context) (begun bool, err error) {
 		case i == nil:
 		case i.Config.Metadata[wire.FormatKey] == wire.Restoring:
 			marked = append(marked, name)
+			if of := i.Config.Metadata[committedKey]; of == r.id {
+				begun = true
+			} else if of != "" {
+				return false, fmt.Errorf("stream %s is of a restore that was interrupted while it completed its streams: run "+
+					"that command again. Nothing is changed", name)
+			}
 		case i.Config.Metadata[backupKey] == r.id:
 			complete = append(complete, name)
 		default:
 			return false, exists(name)
 		}
 	}
-	if len(complete) > 0 {
-		if len(marked) == 0 {
-			return false, exists(complete[0])
-		}
+	switch {
+	case begun, len(complete) > 0 && len(marked) > 0:
 		return true, nil
+	case len(complete) > 0:
+		return false, exists(complete[0])
 	}
-	for _, name := range marked {
+	for _, name := range r.rootFirst(marked) {
 		if err := r.removeMarked(ctx, name); err != nil {
 			return false, fmt.Errorf("remove stream %s, which an interrupted restore has left: %w", name, err)
 		}
@@ -162,7 +173,9 @@ func (r *restorer) transfer(ctx context.Context, in io.Reader, uploads bool) err
 			return errChanged
 		}
 		first, last := r.contents.configured(s, part.Config, r.Replicas, r.id)
-		r.last[s.Name] = last
+		if r.last[s.Name] = last; s.Name == r.contents.root() {
+			r.root = first
+		}
 		if !uploads {
 			continue
 		}
@@ -206,35 +219,86 @@ func (r *restorer) upload(ctx context.Context, s *streamContents, config jetstre
 	return nil
 }
 
-// complete takes the marks from the streams, the root's last.
+// complete takes the marks from the streams, the root's last. At first it commits the restore: from then on no other
+// one removes the root ([restorer.removeMarked]).
 func (r *restorer) complete(ctx context.Context) error {
+	r.root.Metadata, r.root.DenyDelete = maps.Clone(r.root.Metadata), true
+	r.root.Metadata[committedKey] = r.id
+	if err := r.update(ctx, r.root); err != nil {
+		return fmt.Errorf("complete stream %s: %w: run the same command again", r.root.Name, err)
+	}
 	for _, name := range r.contents.streams() {
 		config, ok := r.last[name]
 		if !ok {
 			continue
 		}
-		if _, err := r.js.UpdateStream(ctx, config); err != nil {
+		if err := r.update(ctx, config); err != nil {
 			return fmt.Errorf("complete stream %s: %w: run the same command again", name, err)
 		}
 	}
 	return nil
 }
 
+// update gives a stream a configuration, unless another restore has taken its place, or has completed it already. It
+// fails if another restore is about to remove the stream.
+func (r *restorer) update(ctx context.Context, config jetstream.StreamConfig) error {
+	i, err := streamInfo(ctx, r.js, config.Name)
+	switch {
+	case err != nil:
+		return err
+	case i == nil || i.Config.Metadata[backupKey] != r.id:
+		return errors.New("another restore has removed or replaced it")
+	case i.Config.Metadata[wire.FormatKey] != wire.Restoring:
+		return nil
+	}
+	_, err = r.js.UpdateStream(ctx, config)
+	return err
+}
+
 // removeMarked removes a stream, if it is still marked: another restore may have completed it, and
-// clients may have written to it.
+// clients may have written to it. NATS has no deletion on a condition, so a log is claimed first, by a setting
+// that cannot be undone: deny_purge. A log that is complete refuses the claim, because its deny_delete cannot
+// be undone either, and so does the root of a restore that has committed; a log that is claimed cannot be completed.
 func (r *restorer) removeMarked(ctx context.Context, name string) error {
 	i, err := streamInfo(ctx, r.js, name)
 	if i == nil || err != nil || i.Config.Metadata[wire.FormatKey] != wire.Restoring {
 		return err
 	}
-	return r.js.DeleteStream(ctx, name)
+	if slices.Equal(i.Config.Subjects, r.contents.restoringSubjects(name)) && !i.Config.DenyDelete {
+		i.Config.DenyPurge = true
+		if _, err := r.js.UpdateStream(ctx, i.Config); err != nil {
+			return r.unlessGone(ctx, name, err)
+		}
+	}
+	if err := r.js.DeleteStream(ctx, name); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return err
+	}
+	return nil // another restore has removed it
+}
+
+// rootFirst returns the names of streams in the order in which they are removed: without its root no restore commits.
+func (r *restorer) rootFirst(names []string) []string {
+	root := func(name string) int { return map[bool]int{true: 0, false: 1}[name == r.contents.root()] }
+	return slices.SortedStableFunc(slices.Values(names), func(a, b string) int { return cmp.Compare(root(a), root(b)) })
+}
+
+// unlessGone returns the error of a claim, unless another restore has removed or completed the stream meanwhile.
+func (r *restorer) unlessGone(ctx context.Context, name string, claim error) error {
+	i, err := streamInfo(ctx, r.js, name)
+	if err != nil {
+		return errors.Join(claim, err)
+	}
+	if i == nil || i.Config.Metadata[wire.FormatKey] != wire.Restoring {
+		return nil
+	}
+	return claim
 }
 
 // removeAll removes what a restore that failed has made.
 func (r *restorer) removeAll() error {
 	ctx, cancel := context.WithTimeout(context.Background(), removeWithin)
 	defer cancel()
-	for _, name := range r.made {
+	for _, name := range r.rootFirst(r.made) {
 		if err := r.removeMarked(ctx, name); err != nil {
 			return fmt.Errorf("stream %s could not be removed: %w: lapse does not start with it; the same command removes it",
 				name, err)

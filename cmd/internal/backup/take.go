@@ -342,23 +342,48 @@ func (t *taker) end(ctx context.Context) error {
 	for _, name := range append(t.header.logs(), t.Prefix.EventsStream()) {
 		i, err := streamInfo(ctx, t.js, name)
 		if err == nil && i == nil {
-			err = fmt.Errorf("stream %s was deleted meanwhile", name)
+			err = deleted(name)
 		}
 		if err != nil {
 			return err
 		}
 		e.Last[name] = i.State.LastSeq
 	}
+	var err error
+	if e.Configured, err = t.configuredSince(ctx); err != nil {
+		return err
+	}
+	return t.out.End(e)
+}
+
+// configuredSince lists the collections that were configured after the end of the logs in the backup. It returns an
+// error if lapse has truncated the log behind that end, so that a configuration may be missing.
+func (t *taker) configuredSince(ctx context.Context) (all []string, err error) {
+	name := t.header.root()
 	for after := t.root.LastSeq; ; {
 		next := map[string]any{"seq": after + 1, "next_by_subj": t.Prefix.Config("*")}
-		m, err := get(ctx, t.NATS, t.header.root(), next)
+		m, err := get(ctx, t.NATS, name, next)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if m == nil {
-			return t.out.End(e)
+			break
 		}
-		e.Configured = append(e.Configured, strings.TrimPrefix(m.Subject, t.Prefix.Config("")))
+		all = append(all, strings.TrimPrefix(m.Subject, t.Prefix.Config("")))
 		after = m.Seq
 	}
+	i, err := streamInfo(ctx, t.js, name)
+	switch {
+	case err != nil:
+		return nil, err
+	case i == nil:
+		return nil, deleted(name)
+	case i.State.FirstSeq > t.root.LastSeq+1:
+		return nil, fmt.Errorf("the backup has stream %s up to sequence %d, and lapse has truncated it up to %d meanwhile: "+
+			"run lapse backup again", name, t.root.LastSeq, i.State.FirstSeq-1)
+	}
+	return all, nil
 }
+
+// deleted is the error of a stream that was there before.
+func deleted(name string) error { return fmt.Errorf("stream %s was deleted meanwhile", name) }

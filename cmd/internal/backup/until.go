@@ -216,6 +216,7 @@ func (c *Contents) configured(s *streamContents, was jetstream.StreamConfig, rep
 		}
 		last.Metadata[wire.RestoredKey] = wire.Restored{Identity: s.identity, End: end, Next: c.next(s)}.String()
 		last.MaxAge = 0 // what is older would go before lapse has read it
+		last.DenyDelete = true
 	}
 	if replicas > 0 {
 		last.Replicas = replicas
@@ -224,9 +225,15 @@ func (c *Contents) configured(s *streamContents, was jetstream.StreamConfig, rep
 	first.Metadata = maps.Clone(last.Metadata)
 	first.Metadata[wire.FormatKey] = wire.Restoring
 	if takesWrites {
-		first.Subjects, first.Sources = []string{string(c.Prefix) + ".restoring." + s.Name}, nil
+		first.Subjects, first.Sources = c.restoringSubjects(s.Name), nil
+		first.DenyDelete = false // see restorer.removeMarked
 	}
 	return first, last
+}
+
+// restoringSubjects are those of a log, or of the stream of configurations, while it is restored.
+func (c *Contents) restoringSubjects(name string) []string {
+	return []string{string(c.Prefix) + ".restoring." + name}
 }
 
 // pause notes that all collections are to be paused. It returns an error if some log would get a configuration of a

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -102,10 +103,44 @@ func Archive(ctx context.Context, c *client.Client, prefix wire.Prefix, opts Arc
 		defer close(written)
 		a.run(writing)
 	}()
-	err = c.Ordered(ctx, opts.Messages, a.add)
+	err = c.Ordered(ctx, opts.Messages, a.verified(js, stream.CachedInfo()))
 	stop()
 	<-written
 	return err
+}
+
+// verified returns add with a look at the stream before the first message: it must still be the one that the names of
+// files have. If it is deleted later, its consumers are gone too, so all messages are of the stream of the first one.
+func (a *archiving) verified(
+	js jetstream.JetStream, was *jetstream.StreamInfo,
+) func(context.Context, *client.Ordered) error {
+	var mu sync.Mutex
+	verified := false
+	verify := func(ctx context.Context) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if verified {
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(ctx, exchangeWithin)
+		defer cancel()
+		stream, err := js.Stream(ctx, was.Config.Name)
+		if err != nil {
+			return fmt.Errorf("look up the stream %s: %w", was.Config.Name, err)
+		}
+		if !stream.CachedInfo().Created.Equal(was.Created) {
+			return fmt.Errorf("the stream %s was deleted and created again meanwhile: run the command again, which writes "+
+				"its events into other files", was.Config.Name)
+		}
+		verified = true
+		return nil
+	}
+	return func(ctx context.Context, msg *client.Ordered) error {
+		if err := verify(ctx); err != nil {
+			return err
+		}
+		return a.add(ctx, msg)
+	}
 }
 
 // add hands a message to run, and waits until a file has it.

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -62,6 +61,9 @@ func openDead(ctx context.Context, c *client.Client, prefix wire.Prefix, durable
 				"*")},
 			MaxAge: like.MaxAge, Replicas: like.Replicas, Storage: like.Storage,
 		})
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another process has just created it, otherwise
+			stream, err = js.Stream(ctx, prefix.DeadStream())
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look up or create the stream %s: %w", prefix.DeadStream(), err)
@@ -96,9 +98,35 @@ func (d *deadLetters) store(
 		return true, nil
 	default:
 		behind = last.Sequence
+		if found, err := d.holds(ctx, e, msg, last); found || err != nil {
+			return found, err
+		}
 	}
 	_, err = d.js.PublishMsg(ctx, d.letter(e, msg, why), jetstream.WithExpectLastSequencePerSubject(behind))
 	return err == nil, err
+}
+
+// holds reports whether there is a dead letter of an event before the last one about its document. There can only be
+// one if the last one is of a later event: another process has given this one up meanwhile, and then parked that one.
+func (d *deadLetters) holds(
+	ctx context.Context, e event, msg *client.Ordered, last *jetstream.RawStreamMsg,
+) (found bool, err error) {
+	if of, err := strconv.ParseUint(last.Header.Get(headerSeq), 10, 64); err == nil && of <= msg.Seq {
+		return false, nil
+	}
+	for next := uint64(1); next < last.Sequence; {
+		letter, err := d.stream.GetMsg(ctx, next, jetstream.WithGetMsgSubject(d.subject(e)))
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound):
+			return false, nil
+		case err != nil:
+			return false, err
+		case (event{letter.Header, letter.Data}).id() == e.id():
+			return true, nil
+		}
+		next = letter.Sequence + 1
+	}
+	return false, nil
 }
 
 // letter is the dead letter of an event.
@@ -199,11 +227,23 @@ func (f *forwarding) resend(ctx context.Context) (sent, left int, err error) {
 			return nil
 		}
 		sent++
-		within, cancel := context.WithTimeout(ctx, f.dead.timeout)
-		defer cancel()
-		return f.dead.stream.DeleteMsg(within, l.Seq)
+		return f.dead.remove(ctx, l.Seq)
 	})
 	return sent, left, err
+}
+
+// remove removes a dead letter. Another process may have removed it meanwhile.
+func (d *deadLetters) remove(ctx context.Context, seq uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	err := d.stream.DeleteMsg(ctx, seq)
+	if err == nil {
+		return nil
+	}
+	if _, missing := d.stream.GetMsg(ctx, seq); errors.Is(missing, jetstream.ErrMsgNotFound) {
+		return nil
+	}
+	return fmt.Errorf("remove dead letter %d: %w", seq, err)
 }
 
 // Dead is the dead letters of a durable name.
@@ -330,23 +370,16 @@ func AskAgain(ctx context.Context, nc *nats.Conn, prefix wire.Prefix, account, d
 }
 
 // answerAgain posts the dead letters again whenever somebody asks for it, one time after the other, until end is
-// called. Of several processes under the name one answers.
+// called. Of several processes under the name one answers. All requests that come while it posts letters lead to one
+// more time: by then the receiver may take what it has just refused.
 func (f *forwarding) answerAgain(ctx context.Context, c *client.Client, prefix wire.Prefix) (end func(), err error) {
-	var posting atomic.Bool
+	asked := make(chan struct{}, 1)
 	var under sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
 	sub, err := c.Conn().QueueSubscribe(prefix.Resend(f.opts.Messages.Durable), "forward", func(msg *nats.Msg) {
-		if posting.CompareAndSwap(false, true) {
-			under.Go(func() {
-				defer posting.Store(false)
-				f.notice("posting the dead letters again, because somebody has asked for it")
-				sent, left, err := f.resend(ctx)
-				if err != nil {
-					f.notice("the dead letters could not be posted again: %s", err)
-					return
-				}
-				f.notice("the receiver took %d dead letters; %d are left", sent, left)
-			})
+		select {
+		case asked <- struct{}{}:
+		default: // the next time has not begun
 		}
 		_ = msg.Respond(nil) // the one who has asked sees the letters go
 	})
@@ -354,6 +387,16 @@ func (f *forwarding) answerAgain(ctx context.Context, c *client.Client, prefix w
 		cancel()
 		return nil, fmt.Errorf("answer requests to post dead letters again: %w", err)
 	}
+	under.Go(func() {
+		for {
+			select {
+			case <-asked:
+				f.again(ctx)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
 	return func() {
 		if err := sub.Unsubscribe(); err == nil {
 			// Until the server has taken the subscription away, it delivers requests here, and nobody answers them.
@@ -362,4 +405,15 @@ func (f *forwarding) answerAgain(ctx context.Context, c *client.Client, prefix w
 		cancel()
 		under.Wait()
 	}, nil
+}
+
+// again posts the dead letters again, and tells the user what has come of it.
+func (f *forwarding) again(ctx context.Context) {
+	f.notice("posting the dead letters again, because somebody has asked for it")
+	sent, left, err := f.resend(ctx)
+	if err != nil {
+		f.notice("the dead letters could not be posted again: %s", err)
+		return
+	}
+	f.notice("the receiver took %d dead letters; %d are left", sent, left)
 }
