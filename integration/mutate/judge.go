@@ -138,7 +138,7 @@ func (j *judge) packages(r room, by string) (some []testPackage) {
 		case by == byOwn && i == own,
 			by == byImporters && j.importers > 0 && tested && p.at() != simulation &&
 				slices.Contains(p.Imports, j.all[own].ImportPath),
-			by == bySimulation && r.simulated && p.at() == simulation:
+			by == bySimulation && j.simulate > 0 && r.simulated && p.at() == simulation:
 			some = append(some, p)
 		}
 	}

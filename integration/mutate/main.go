@@ -84,7 +84,7 @@ func main() {
 		"or a directory with a package, such as processor/lease")
 	flag.BoolVar(&o.list, "list", false, "print the mutations, and try none")
 	flag.DurationVar(&o.simulate, "for", 20*time.Second,
-		"how long to run histories of the simulation for each mutation")
+		"how long to run histories of the simulation for each mutation; 0: run none")
 	flag.DurationVar(&o.limit, "limit", time.Minute, "do not use a test that takes longer without a mutation")
 	flag.DurationVar(&o.budget, "budget", time.Minute,
 		"how long the tests of a package that reach a mutation may take together without it; the others do not run")
