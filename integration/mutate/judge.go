@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,19 +29,32 @@ const (
 // simulation is the package of the simulation.
 const simulation = "integration/simulation"
 
+// simulated are the tests of the simulation that run histories.
+const simulated = "TestKept|TestSeeds"
+
 // judge finds out which test notices a mutation.
 type judge struct {
 	options
-	dir   string               // for files of its own
-	slack time.Duration        // that a run may take longer than three times as long as without a mutation
-	runs  map[string][]command // by room
+	dir    string            // for files of its own
+	slack  time.Duration     // that a run may take longer than three times as long as without a mutation
+	all    []testPackage     // of the module
+	suites map[string]*suite // by the file in the cache
 }
 
-// command is a run of go test.
-type command struct {
-	by   string // the column of the table that it counts in
-	args []string
-	took time.Duration // without a mutation
+// newJudge returns a judge that uses a directory for its files.
+func newJudge(ctx context.Context, o options, dir string) (*judge, error) {
+	if o.cache == "" {
+		user, err := os.UserCacheDir()
+		if err != nil {
+			return nil, err
+		}
+		o.cache = filepath.Join(user, "lapse-mutate")
+	}
+	if err := os.MkdirAll(o.cache, 0o700); err != nil {
+		return nil, err
+	}
+	all, err := packages(ctx, "./...")
+	return &judge{options: o, dir: dir, slack: 30 * time.Second, all: all, suites: map[string]*suite{}}, err
 }
 
 // testPackage is what go list says of a package.
@@ -55,15 +67,6 @@ type testPackage struct {
 
 // at returns the package's directory from the root of the module.
 func (p testPackage) at() string { return strings.TrimPrefix(p.ImportPath, p.Module.Path+"/") }
-
-// command returns the run of the package's tests.
-func (p testPackage) command(by string) command {
-	c := command{by: by, args: []string{"./" + p.at()}}
-	if slices.Contains(slices.Concat(p.TestImports, p.XTestImports), "pgregory.net/rapid") {
-		c.args = append(c.args, "-rapid.nofailfile") // it would write its findings into the work tree
-	}
-	return c
-}
 
 // packages lists packages, by the patterns of go list.
 func packages(ctx context.Context, patterns ...string) (all []testPackage, err error) {
@@ -85,87 +88,6 @@ func packages(ctx context.Context, patterns ...string) (all []testPackage, err e
 	return all, nil
 }
 
-// commands returns the runs for a room, given all packages of the module.
-func (j *judge) commands(ctx context.Context, r room, all []testPackage) ([]command, error) {
-	own, err := packages(ctx, "./"+r.dir)
-	if err != nil {
-		return nil, err
-	}
-	commands := []command{own[0].command(byOwn)}
-	for _, p := range all {
-		tested := len(p.TestGoFiles)+len(p.XTestGoFiles) > 0 && p.at() != simulation
-		if tested && slices.Contains(p.Imports, own[0].ImportPath) {
-			commands = append(commands, p.command(byImporters))
-		}
-	}
-	if r.simulated {
-		commands = append(commands, command{by: bySimulation, args: []string{"-run=^(TestKept|TestSeeds)$",
-			"./" + simulation, "-workers=1", fmt.Sprint("-for=", j.simulate), "-from=1"}})
-	}
-	return commands, nil
-}
-
-// baseline finds the tests of each room, and runs them without a mutation.
-func (j *judge) baseline(ctx context.Context, some []room) error {
-	j.runs = map[string][]command{}
-	all, err := packages(ctx, "./...")
-	if err != nil {
-		return err
-	}
-	done := map[string]*command{} // by package; nil if it takes too long
-	for _, r := range some {
-		commands, err := j.commands(ctx, r, all)
-		if err != nil {
-			return err
-		}
-		for _, c := range commands {
-			key := c.by + strings.Join(c.args, " ")
-			if _, known := done[key]; !known {
-				if done[key], err = j.unchanged(ctx, c); err != nil {
-					return err
-				}
-			}
-			if c := done[key]; c != nil {
-				j.runs[r.name] = append(j.runs[r.name], *c)
-			}
-		}
-		order := []string{byOwn, byImporters, bySimulation}
-		slices.SortFunc(j.runs[r.name], func(a, b command) int {
-			return cmp.Or(slices.Index(order, a.by)-slices.Index(order, b.by), cmp.Compare(a.took, b.took))
-		})
-	}
-	return nil
-}
-
-// unchanged runs a command without a mutation, and fails if that does. It returns nil for an importer whose
-// tests take too long.
-func (j *judge) unchanged(ctx context.Context, c command) (*command, error) {
-	limit := j.limit
-	if c.by == byImporters {
-		// The tests are compiled first, which does not count. The second run is the one that is measured.
-		limit = j.cheap
-		compile := exec.CommandContext(ctx, "go", "test", "-vet=off", "-run=^$", c.args[0])
-		if out, err := compile.CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("%w\n%s", err, out)
-		}
-	}
-	began := time.Now()
-	how, out := j.test(ctx, c, limit, "")
-	c.took = time.Since(began)
-	fmt.Fprintf(os.Stderr, "%s without a mutation: go test %s: %.0f s %s\n",
-		time.Now().Format(time.TimeOnly), strings.Join(c.args, " "), c.took.Seconds(), how)
-	switch {
-	case how == "":
-		return &c, nil
-	case how == byLimit && c.by == byImporters:
-		return nil, ctx.Err()
-	case how == byLimit:
-		return nil, fmt.Errorf("go test %s takes more than %v without a mutation: use a longer -limit",
-			strings.Join(c.args, " "), limit)
-	}
-	return nil, fmt.Errorf("go test %s fails without a mutation:\n%s", strings.Join(c.args, " "), out)
-}
-
 // failed matches what go test prints of the first test that failed.
 var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)|seed \d+ failed: .*|^panic: .*|^fatal error: .*|^FAIL\s.*`)
 
@@ -185,35 +107,152 @@ func (j *judge) try(ctx context.Context, r room, m *mutation) (by, why string, e
 		os.WriteFile(overlay, replace, 0o600)); err != nil {
 		return "", "", err
 	}
-	for _, c := range j.runs[r.name] {
-		if c.by == bySimulation {
-			c.args = append(slices.Clip(c.args), fmt.Sprint("-from=", rand.Uint64N(1<<48)))
+	if !slices.ContainsFunc(j.all, func(p testPackage) bool { return p.at() == r.dir }) {
+		own, err := packages(ctx, "./"+r.dir) // it is in a testdata
+		if err != nil {
+			return "", "", err
 		}
-		how, out := j.test(ctx, c, 3*c.took+j.slack, overlay)
-		switch {
-		case ctx.Err() != nil:
-			return "", "", ctx.Err()
-		case how == byLimit:
-			return byLimit, strings.Join(c.args, " "), nil
-		case how != "":
-			why, _, _ := strings.Cut(failed.FindString(out), "\n")
-			return c.by, strings.TrimSpace(why), nil
+		j.all = append(j.all, own...)
+	}
+	reached := false
+	for _, by := range []string{byOwn, byImporters, bySimulation} {
+		for _, p := range j.packages(r, by) {
+			how, why, err := j.tryPackage(ctx, r, m, by, p, overlay, &reached)
+			if how != "" || err != nil {
+				return how, why, err
+			}
 		}
+	}
+	if !reached {
+		return bySurvival, "no test reaches it", nil
 	}
 	return bySurvival, "", nil
 }
 
-// test runs go test on an overlay, or on the files as they are if it is "". It says how the command failed: by
-// a test, or by the limit; "" if it passed.
-func (j *judge) test(ctx context.Context, c command, limit time.Duration, overlay string) (how, out string) {
+// packages returns the packages whose tests count in a column of a room.
+func (j *judge) packages(r room, by string) (some []testPackage) {
+	own := slices.IndexFunc(j.all, func(p testPackage) bool { return p.at() == r.dir })
+	for i, p := range j.all {
+		tested := len(p.TestGoFiles)+len(p.XTestGoFiles) > 0
+		switch {
+		case by == byOwn && i == own,
+			by == byImporters && j.importers > 0 && tested && p.at() != simulation &&
+				slices.Contains(p.Imports, j.all[own].ImportPath),
+			by == bySimulation && j.simulate > 0 && r.simulated && p.at() == simulation:
+			some = append(some, p)
+		}
+	}
+	return some
+}
+
+// tryPackage says which tests of a package caught a mutation; how is "" if none did. It runs those that reach the
+// mutation, the quickest first, as many as the budget allows, several in one process.
+func (j *judge) tryPackage(ctx context.Context, r room, m *mutation, by string, p testPackage, overlay string,
+	reached *bool) (how, why string, err error) {
+	inTime := time.Duration(1<<63 - 1)
+	if by == byImporters {
+		inTime = j.importers
+	}
+	s, err := j.suite(ctx, p, r, inTime)
+	if err != nil {
+		return "", "", err
+	}
+	tests := s.reaching(m)
+	if len(tests) == 0 {
+		return "", "", nil
+	}
+	*reached = true
+	b, err := j.build(ctx, p, overlay)
+	if err != nil {
+		return "", "", err
+	}
+	var spent time.Duration
+	for len(tests) > 0 && (spent == 0 || spent+tests[0].Took <= j.budget) {
+		var names []string
+		var took time.Duration
+		for len(tests) > 0 && (took == 0 || took+tests[0].Took < oneProcess && spent+took+tests[0].Took <= j.budget) {
+			names, took, tests = append(names, tests[0].Name), took+tests[0].Took, tests[1:]
+		}
+		spent += took
+		how, out := b.run(ctx, strings.Join(names, "|"), 3*took+j.slack)
+		switch {
+		case ctx.Err() != nil:
+			return "", "", ctx.Err()
+		case how == byLimit:
+			return byLimit, p.at() + ": " + strings.Join(names, ", "), nil
+		case how != "":
+			why, _, _ := strings.Cut(failed.FindString(out), "\n")
+			return by, strings.TrimSpace(why), nil
+		}
+	}
+	return "", "", nil
+}
+
+// oneProcess is how long the tests take that run in one process.
+const oneProcess = 5 * time.Second
+
+// binary is the tests of a package, compiled.
+type binary struct {
+	*judge
+	testPackage
+	path, overlay string
+}
+
+// build compiles the tests of a package with an overlay, or with the files as they are if it is "".
+func (j *judge) build(ctx context.Context, p testPackage, overlay string, flags ...string) (*binary, error) {
+	path, err := filepath.Abs(filepath.Join(j.dir, "tests"))
+	if err != nil {
+		return nil, err
+	}
+	b := &binary{judge: j, testPackage: p, path: path, overlay: overlay}
+	args := append([]string{"test", "-c", "-vet=off", "-o", b.path}, flags...)
+	cmd := exec.CommandContext(ctx, "go", append(args, "./"+p.at())...)
+	cmd.Env = b.environment()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("go test -c ./%s: %w\n%s", p.at(), err, out)
+	}
+	return b, nil
+}
+
+// environment returns that of the tests. Some compile programs, which have the mutation too then.
+func (b *binary) environment() []string {
+	env := append(os.Environ(), "LAPSE_QUICK=1")
+	if b.overlay != "" {
+		env = append(env, strings.TrimSpace("GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+b.overlay))
+	}
+	return env
+}
+
+// tests lists the tests, fuzz targets and examples.
+func (b *binary) tests(ctx context.Context) ([]string, error) {
+	list := exec.CommandContext(ctx, b.path, "-test.list=^(Test|Fuzz|Example)")
+	list.Dir = b.at()
+	out, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("list the tests in %s: %w", b.at(), err)
+	}
+	return slices.DeleteFunc(strings.Fields(string(out)), func(name string) bool {
+		return !strings.HasPrefix(name, "Test") && !strings.HasPrefix(name, "Fuzz") && !strings.HasPrefix(name, "Example")
+	}), nil
+}
+
+// run runs tests. It says how they failed: by a test, or by the limit; "" if they passed.
+func (b *binary) run(ctx context.Context, names string, limit time.Duration, flags ...string) (how, out string) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	args := []string{"test", "-vet=off", "-count=1", "-failfast", "-short", "-timeout=0"}
-	cmd := exec.CommandContext(limited, "go", append(args, c.args...)...)
-	cmd.Env = append(os.Environ(), "LAPSE_QUICK=1")
-	if overlay != "" { // some tests compile programs, which have the mutation too then
-		cmd.Env = append(cmd.Env, strings.TrimSpace("GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay))
+	args := append(flags, "-test.failfast", "-test.short", "-test.timeout=0", "-test.run=^("+names+")$")
+	if slices.Contains(slices.Concat(b.TestImports, b.XTestImports), "pgregory.net/rapid") {
+		args = append(args, "-rapid.nofailfile") // it would write its findings into the work tree
 	}
+	if b.at() == simulation {
+		from := uint64(1)
+		if b.overlay != "" {
+			from = rand.Uint64N(1 << 48)
+		}
+		args = append(args, "-workers=1", fmt.Sprint("-for=", b.simulate), fmt.Sprint("-from=", from))
+	}
+	cmd := exec.CommandContext(limited, b.path, args...)
+	cmd.Dir, cmd.Env = b.at(), b.environment()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with the servers that a test starts
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
@@ -224,5 +263,5 @@ func (j *judge) test(ctx context.Context, c command, limit time.Duration, overla
 	case errors.Is(limited.Err(), context.DeadlineExceeded):
 		return byLimit, ""
 	}
-	return c.by, string(text)
+	return "tests", string(text)
 }

@@ -3,19 +3,21 @@
 // on, in the Lua scripts too). It runs tests against each of them until one fails.
 //
 // go compiles a mutation by its flag -overlay, so the files of the work tree stay as they are. A mutation that
-// does not compile is not chosen. These tests run, in this order:
+// does not compile is not chosen. First each test runs alone without a mutation, which shows how long it takes and
+// which lines it reaches; a cache keeps that as long as the room and the tests stay as they are. For a mutation
+// only tests that reach its line run, the quickest first, until one fails:
 //
-//  1. those of the package;
-//  2. those of the packages that import it, where they take no longer than -importers;
+//  1. those of the package, as many as take no longer than -budget;
+//  2. those of each package that imports it, likewise;
 //  3. histories of the simulation from a fresh seed, for -for, if the room runs in the simulation.
 //
-// First all of them run without a mutation: if one fails then, mutate ends. A run that takes three times as
-// long as that one, and 30 s more, counts as caught.
+// A run that takes three times as long as without a mutation, and 30 s more, counts as caught.
 //
 //	main.go    the rooms, the flags, the table
 //	source.go  reads a package, chooses mutations
 //	sites.go   what can be changed in a Go function or in a script
 //	judge.go   runs the tests
+//	reach.go   which tests reach a line
 //
 // Run it at the root of the module: go run ./integration/mutate. The same seed chooses the same mutations of a
 // room as long as the room stays as it is.
@@ -44,20 +46,32 @@ var rooms = []room{
 	{"ttlrules", "ttlrules", true},
 	{"fold", "processor/internal/fold", true},
 	{"shard", "processor/internal/shard", true},
-	{"sink", "sink", false},
+	{"streams", "processor/internal/streams", true},
+	{"snapshot", "processor/internal/snapshot", true},
+	{"retention", "processor/internal/retention", true},
+	{"region", "processor/internal/region", true},
+	{"lease", "processor/lease", false},
 	{"store", "sink/store", true},
+	{"layout", "sink/internal/layout", true},
 	{"events", "sink/events", true},
+	{"sink", "sink", true},
+	{"entries", "sink/entries", false},
+	{"wire", "sink/wire", true},
+	{"client", "sink/client", false},
+	{"service", "sink/service", true},
 	{"httpapi", "cmd/internal/httpapi", false},
+	{"live", "cmd/internal/live", false},
+	{"forward", "cmd/internal/forward", false},
 	{"backup", "cmd/internal/backup", false},
 }
 
 // options are the flags.
 type options struct {
-	seed                   uint64
-	n                      int
-	room                   string
-	list                   bool
-	simulate, limit, cheap time.Duration
+	seed                               uint64
+	n                                  int
+	room, cache                        string
+	list                               bool
+	simulate, limit, budget, importers time.Duration
 }
 
 func main() {
@@ -70,10 +84,14 @@ func main() {
 		"or a directory with a package, such as processor/lease")
 	flag.BoolVar(&o.list, "list", false, "print the mutations, and try none")
 	flag.DurationVar(&o.simulate, "for", 20*time.Second,
-		"how long to run histories of the simulation for each mutation")
-	flag.DurationVar(&o.limit, "limit", 5*time.Minute, "how long the tests of a package may take without a mutation")
-	flag.DurationVar(&o.cheap, "importers", 10*time.Second,
-		"how long the tests of a package that imports the room's may take without a mutation, to be run too")
+		"how long to run histories of the simulation for each mutation; 0: run none")
+	flag.DurationVar(&o.limit, "limit", time.Minute, "do not use a test that takes longer without a mutation")
+	flag.DurationVar(&o.budget, "budget", time.Minute,
+		"how long the tests of a package that reach a mutation may take together without it; the others do not run")
+	flag.DurationVar(&o.importers, "importers", time.Minute,
+		"how long to find out what the tests of a package that imports the room's reach; 0: do not use them")
+	flag.StringVar(&o.cache, "cache", "", "the directory that keeps what the tests reach (default lapse-mutate "+
+		"in the user's cache)")
 	flag.Parse()
 	if err := run(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
@@ -106,6 +124,9 @@ func chosenRooms(names string) (chosen []room, err error) {
 
 // run chooses mutations, tries them, and prints which tests caught them.
 func run(ctx context.Context, o options) error {
+	if o.n < 1 {
+		return fmt.Errorf("-n %d is not valid: use how many mutations to try, 1 or more", o.n)
+	}
 	some, err := chosenRooms(o.room)
 	if err != nil {
 		return err
@@ -130,8 +151,8 @@ func run(ctx context.Context, o options) error {
 	if o.list {
 		return nil
 	}
-	j := judge{options: o, dir: dir, slack: 30 * time.Second}
-	if err := j.baseline(ctx, some); err != nil {
+	j, err := newJudge(ctx, o, dir)
+	if err != nil {
 		return err
 	}
 	var table, survivors strings.Builder
@@ -145,7 +166,7 @@ func run(ctx context.Context, o options) error {
 			caught[by]++
 			fmt.Fprintf(os.Stderr, "%s %v: %s %s\n", time.Now().Format(time.TimeOnly), m, by, why)
 			if by == bySurvival {
-				fmt.Fprintln(&survivors, m)
+				fmt.Fprintln(&survivors, m, why)
 			}
 		}
 		tried := len(of[i])

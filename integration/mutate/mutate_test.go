@@ -15,10 +15,12 @@ func TestMutate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := judge{options: options{limit: time.Minute}, dir: t.TempDir(), slack: 10 * time.Second}
-	if err := j.baseline(t.Context(), []room{r}); err != nil {
+	o := options{limit: time.Minute, budget: time.Minute, cache: t.TempDir()}
+	j, err := newJudge(t.Context(), o, t.TempDir())
+	if err != nil {
 		t.Fatal(err)
 	}
+	j.slack = 10 * time.Second
 	want := map[string]string{
 		"sum: condition negated":       byOwn,
 		"sum: break and continue":      byOwn,
@@ -28,19 +30,34 @@ func TestMutate(t *testing.T) {
 		"Lua: one more: `1` -> `2`":    byOwn,
 		"Lua: call removed":            bySurvival,
 	}
+	unreached := 0
 	for _, m := range all {
 		for what, by := range want {
 			if !strings.Contains(m.String(), what) || strings.Contains(m.function, "KEYS[1]") && by == byOwn {
 				continue
 			}
 			delete(want, what)
-			if got, why, err := j.try(t.Context(), r, m); got != by || err != nil {
+			got, why, err := j.try(t.Context(), r, m)
+			if got != by || err != nil {
 				t.Errorf("%v: %s %s, %v, and should be %s", m, got, why, err, by)
+			}
+			if why == "no test reaches it" {
+				unreached++
 			}
 		}
 	}
+	if unreached != 1 {
+		t.Errorf("%d mutations are in lines that no test reaches, and only untested is such", unreached)
+	}
 	if len(want) > 0 {
 		t.Errorf("there is no mutation for %v, only %v", want, all)
+	}
+}
+
+// TestNone checks that no mutation at all is refused.
+func TestNone(t *testing.T) {
+	if err := run(t.Context(), options{}); err == nil || !strings.Contains(err.Error(), "-n 0 is not valid") {
+		t.Error(err)
 	}
 }
 

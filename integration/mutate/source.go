@@ -25,7 +25,9 @@ type mutation struct {
 	of             *source
 	file           string // its path from the root of the module
 	function, kind string
-	line, from, to int
+	line, column   int
+	first, last    int // lines of the function
+	from, to       int
 	with           string
 }
 
@@ -134,7 +136,9 @@ func (s *source) mutations() (all []*mutation) {
 			find.text = func(n ast.Node) string { return string(s.texts[path][offset(n.Pos()):offset(n.End())]) }
 			find.add = func(kind string, from, to token.Pos, with string) {
 				all = append(all, &mutation{of: s, file: path, kind: kind, function: fn.Name.Name,
-					line: s.set.Position(from).Line, from: offset(from), to: offset(to), with: with})
+					line: s.set.Position(from).Line, column: s.set.Position(from).Column,
+					first: s.set.Position(fn.Pos()).Line, last: s.set.Position(fn.End()).Line,
+					from: offset(from), to: offset(to), with: with})
 			}
 			ast.Inspect(fn.Body, find.visit)
 		}

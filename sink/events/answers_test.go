@@ -142,6 +142,14 @@ func TestLimits(t *testing.T) {
 			t.Errorf("max_msg_size %d: the limit is %d, by %s", size, limit, setting)
 		}
 	}
+	// Somebody has raised the limit: what fits now stays whole, and what is behind it and does not fit is made smaller.
+	r.p.maxSize.Store(100)
+	fits, large := rejection("a", 1, `{"a":1}`), rejection("a", 2, strings.Repeat("x", int(most)))
+	size := fits.size()
+	if err := r.p.fit(t.Context(), []Message{fits, large}); err != nil || size <= 100 || fits.size() != size ||
+		large.size() > most {
+		t.Errorf("messages of %d and %d bytes, limit %d: %v", fits.size(), large.size(), most, err)
+	}
 	if err := r.js.DeleteStream(t.Context(), prefix.EventsStream()); err != nil {
 		t.Fatal(err)
 	}

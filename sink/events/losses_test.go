@@ -1,6 +1,7 @@
 package events
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -71,6 +72,11 @@ func TestG12_ABarrierInPlaceOfALostOutput(t *testing.T) {
 	r.publishBehind(fence, rejections("a", 1, 1))
 	at := r.p.Last()
 	r.p.last = Place{at.Seq + 1, at.Key} // what was stored, and is lost
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if seq, err := r.p.barrier(ended); err == nil || seq != 0 {
+		t.Fatalf("a barrier that is not published is at %d: %v", seq, err)
+	}
 	if seq, err := r.p.barrier(t.Context()); err != nil || seq != at.Seq+1 {
 		t.Fatalf("the barrier is at %d, want %d: %v", seq, at.Seq+1, err)
 	}

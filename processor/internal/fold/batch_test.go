@@ -224,6 +224,25 @@ func TestG9_ManyPatchesOfOneDocument(t *testing.T) {
 	}
 }
 
+// TestFullBesideTheLargest: patches of a document that has more bytes than a step may parse do not end the step, since
+// they parse it once. The first patch of a second such document ends it.
+func TestFullBesideTheLargest(t *testing.T) {
+	d := New(Limits{Log: testLimits.Log, MaxBody: 8 << 20}, oneConfig{}, 0)
+	body := []byte(`{"a":"` + strings.Repeat("x", parseBytes) + `"}`)
+	for i, id := range []string{"one", "one", "two"} {
+		if slot := d.Slot(Key{Collection: "c", ID: id}); slot.Now == nil {
+			slot.SetStored(&store.Header{Ts: 1000, Etag: 1}, body)
+		}
+		if !d.Apply(decoder.Decode(wire.DefaultPrefix.Write(wire.Patch, "c", id), nil, []byte(`{"b":1}`),
+			Position{Seq: uint64(9 + i), Time: 5000})) {
+			t.Fatal("a message is not applied")
+		}
+		if full := d.Full(); full != (id == "two") {
+			t.Errorf("after patch %d, of %s: the step is full: %v", i+1, id, full)
+		}
+	}
+}
+
 // TestWorkNamesALargeDocument: people are told what a step does that may take long.
 func TestWorkNamesALargeDocument(t *testing.T) {
 	d := New(Limits{Log: testLimits.Log, MaxBody: 8 << 20}, oneConfig{}, 0)

@@ -60,6 +60,22 @@ func TestCollections(t *testing.T) {
 	})
 }
 
+// TestCommittedLast: the fold forgets a collection with its last document, unless the collection has a configuration.
+func TestCommittedLast(t *testing.T) {
+	s := NewCollections(map[string]store.Config{"configured": {}}, []string{"configured", "plain"})
+	for name, stays := range map[string]bool{"configured": true, "plain": false} {
+		s.Committed(store.CollectionChanges{Collection: name, Changes: []store.Change{{ID: "1"}}}, new(DueQueue))
+		if s.Collection(name) == nil {
+			t.Errorf("%s has a document left, and is forgotten", name)
+		}
+		s.Committed(store.CollectionChanges{Collection: name, Emptied: true,
+			Changes: []store.Change{{ID: "2"}}}, new(DueQueue))
+		if known := s.Collection(name) != nil; known != stays {
+			t.Errorf("%s has lost its last document: known %v, want %v", name, known, stays)
+		}
+	}
+}
+
 // TestFirstKnown: after a takeover any document may be due, and nobody is told of an
 // instant until the owner has looked it up.
 func TestFirstKnown(t *testing.T) {

@@ -320,8 +320,13 @@ func TestWriterGivesUp(t *testing.T) {
 	if !errors.Is(w.err(), errSlow) {
 		t.Errorf("error %v", w.err())
 	}
+	buffered := len(w.buffer)
 	w.Add(Entry{})
+	if w.documents == 0 || len(w.buffer) != buffered {
+		t.Error("a snapshot that was given up keeps changes")
+	}
 	w.Finish(Manifest{})
+	w.Add(Entry{Kind: Put, Value: make([]byte, 2*chunkBytes)}) // it must not store a chunk either
 	w.Abandon(errors.New("late"))
 	r := newRig()
 	claimed, _ := r.claim(t.Context())
@@ -347,6 +352,45 @@ func TestAbandoned(t *testing.T) {
 	}
 	if all, err := r.Generations(t.Context()); len(all) > 0 || err != nil {
 		t.Errorf("generations %v, %v", all, err)
+	}
+}
+
+// TestNotBegun: an order that no owner takes in time ends with the reason, and no owner gets it later.
+func TestNotBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig()
+		began := time.Now()
+		if _, err := r.desk.Take(t.Context(), began); !errors.Is(err, errNotBegun) || time.Since(began) != beginWithin {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		if w := r.desk.Order(); w != nil {
+			t.Error("an owner gets the order, and nobody waits for the snapshot")
+		}
+	})
+}
+
+// unreadable are Records that cannot be read.
+type unreadable struct {
+	Records
+	err error
+}
+
+func (r unreadable) Value(context.Context, string) ([]byte, uint64, error) { return nil, 0, r.err }
+
+// TestUnreadableRecord: a record that cannot be read is not taken for none, neither by a reader nor by an owner that
+// takes a snapshot.
+func TestUnreadableRecord(t *testing.T) {
+	r := newRig()
+	if _, err := r.take(t, 1, documents(3, 1)); err != nil {
+		t.Fatal(err)
+	}
+	away := errors.New("no responders")
+	r.records = unreadable{r.records, away}
+	if all, err := r.Generations(t.Context()); !errors.Is(err, away) {
+		t.Errorf("%d generations, %v", len(all), err)
+	}
+	if _, err := r.desk.Take(t.Context(), time.Now()); !errors.Is(err, away) {
+		t.Errorf("takes a snapshot: %v", err)
 	}
 }
 

@@ -76,8 +76,12 @@ func TestRunnerWaitsNoLonger(t *testing.T) {
 	}
 	// It may learn of that and of its turn at the same moment.
 	late := &call{ctx: ctx, script: set, keys: []string{"late"}, done: make(chan struct{})}
+	beside := &call{ctx: t.Context(), script: redis.NewScript(`return {1}`), done: make(chan struct{})}
 	c.underWay++
-	c.runTogether([]*call{late})
+	c.runTogether([]*call{late, beside})
+	if <-beside.done; beside.cmd.Err() != nil {
+		t.Fatalf("a call in the same round trip: %v", beside.cmd.Err())
+	}
 	if <-late.done; late.cmd == nil || !errors.Is(late.cmd.Err(), context.DeadlineExceeded) {
 		t.Fatalf("a call whose turn comes too late: %v", late.cmd)
 	}
