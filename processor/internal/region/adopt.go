@@ -226,8 +226,8 @@ func (f *Follower) truncate(ctx context.Context, c *cut) error {
 	return nil
 }
 
-// applied reports whether the log is applied up to a sequence.
-func (f *Follower) applied(seq uint64) bool { return f.Status.Applied.Load() >= seq }
+// applied reports whether Redis has what follows from the log up to a sequence.
+func (f *Follower) applied(seq uint64) bool { return f.Status.Committed.Load() >= seq }
 
 // continues reports whether a snapshot, which is whole here, continues a log that begins at a sequence.
 func (f *Follower) continues(ctx context.Context, first uint64) (bool, error) {
