@@ -210,11 +210,16 @@ func (p *Parts) traceEvents(messages []events.Message, began time.Time) {
 	}
 }
 
-// refence stores a new fence, and then verifies that the shard is still this process's. From then on the stream refuses
+// refence stores a new fence, and then verifies that the shard is still this process's. If the stream may have lost
+// something since the last one, only a takeover helps, which compares. From then on the stream refuses
 // publications of a former owner; and if another owner stores a fence, it refuses ours.
 func (a *Announcer) refence(ctx context.Context) error {
+	before := *a.fence
 	if err := a.Fence(ctx); err != nil {
 		return err
+	}
+	if err := a.fence.Renews(before); err != nil {
+		return a.failed(err)
 	}
 	return a.owner.Verify(ctx)
 }

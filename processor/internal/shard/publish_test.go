@@ -118,6 +118,21 @@ func TestG1_AFenceIsRenewedInTime(t *testing.T) {
 	}
 }
 
+// TestG12_AFenceIsNotRenewedBehindALoss: the stream has lost something since an old fence was stored. A new one would
+// hide that, so nothing is published before a takeover has compared.
+func TestG12_AFenceIsNotRenewedBehindALoss(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	a := NewAnnouncer(&r.Parts, self{})
+	r.begin(a, Checkpoint{}, 0)
+	r.MaxAge = 2
+	r.Publisher.NoteLoss()
+	if err := a.Publish(t.Context(), r.outputs(15), store.Stamp{}); !errors.Is(err, events.ErrLost) {
+		t.Errorf("behind a loss: %v", err)
+	}
+	r.stored()
+}
+
 // TestG12_TheStreamGoesBack: the stream stores an output where it had one before. It has lost that.
 func TestG12_TheStreamGoesBack(t *testing.T) {
 	t.Parallel()
