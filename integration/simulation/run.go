@@ -29,9 +29,9 @@ type Result struct {
 	Took     time.Duration
 	Faults   map[string]int
 
-	redialled bool     // a connection was made again
-	lists     []keptState   // to be checked
-	queries   []*query // to be checked
+	redialled bool        // a connection was made again
+	lists     []keptState // to be checked
+	queries   []*query    // to be checked
 }
 
 // Options say what Run writes down.
