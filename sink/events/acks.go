@@ -69,8 +69,8 @@ const (
 )
 
 func newAcks(nc *nats.Conn, stream string) (*acks, error) {
-	a := &acks{nc: nc, line: lineOf(nc), stream: stream, inbox: nc.NewInbox() + ".", room: semaphore.NewWeighted(maxPending),
-		waiting: make(map[uint64]*group)}
+	a := &acks{nc: nc, line: lineOf(nc), stream: stream, inbox: nc.NewInbox() + ".",
+		room: semaphore.NewWeighted(maxPending), waiting: make(map[uint64]*group)}
 	var err error
 	if a.sub, err = nc.Subscribe(a.inbox+">", a.answered); err != nil {
 		return nil, err
