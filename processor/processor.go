@@ -48,7 +48,9 @@ type Processor struct {
 	bounds shard.Bounds
 }
 
-// New validates the options. It talks to neither server.
+// New validates the options. It talks to neither server. The connection to NATS should have the dialer of
+// package sink/dial and a ReconnectBufSize of -1. Then no event is sent in the place of another one that NATS has lost
+// while it was away.
 func New(nc *nats.Conn, client redis.UniversalClient, opts Options) (*Processor, error) {
 	if err := opts.complete(); err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed18712806/lapse/integration/simulation/redismodel"
 	"github.com/seed18712806/lapse/processor"
+	"github.com/seed18712806/lapse/sink/dial"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -78,7 +79,7 @@ func (w *World) startAs(s *site, name string, owns bool, run func(*process, cont
 
 // run is the life of the process.
 func (p *process) run(ctx context.Context) error {
-	nc, err := nats.Connect("nats://127.0.0.1", nats.SetCustomDialer(p), nats.MaxReconnects(-1),
+	nc, err := nats.Connect("nats://127.0.0.1", nats.SetCustomDialer(dial.New(p)), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1),
 		nats.RetryOnFailedConnect(true), nats.ReconnectWait(reconnectAfter), nats.ReconnectJitter(0, 0),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {

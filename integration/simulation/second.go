@@ -61,9 +61,16 @@ func (w *World) judgeSecond() {
 	}
 	// While the first region refuses to go on, and may, the second waits for what that has not published.
 	must := o.Reason() == "" && (far.promoted || w.refusal() == nil)
+	if d := o.Compare(wire.Time(time.Now().UnixMilli())); len(d) > 0 && must && far.promoted {
+		o.Fail("R5", "events of the second region: %s", d)
+	}
 	if must && !w.secondRests() {
+		log := w.nats.Stream(observer.Log)
+		if far.promoted {
+			log = far.nats.Stream(observer.Log)
+		}
 		o.Fail("R4", "a minute later the second region is not ready (%v), or behind: it has applied %d of %d",
-			proc.Ready(), appliedIn(far.redis), w.nats.Stream(observer.Log).LastSeq())
+			proc.Ready(), appliedIn(far.redis), log.LastSeq())
 	}
 	if d := o.Compare(wire.Time(time.Now().UnixMilli())); len(d) > 0 && must {
 		o.Fail("R5", "events of the second region: %s", d)

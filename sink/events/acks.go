@@ -38,6 +38,7 @@ type acks struct {
 	inbox  string // begins the subjects of the answers
 	sub    *nats.Subscription
 	room   *semaphore.Weighted
+	line   line
 	limit  atomic.Int64 // of the wait for an answer, in nanoseconds; 0 if there is none
 
 	mu      sync.Mutex
@@ -50,6 +51,7 @@ type acks struct {
 // group is a number of messages that are published together.
 type group struct {
 	messages []Message
+	fence    Fence // behind which they are
 	mode     mode
 	batch    string     // id of the batch; "" if single
 	stored   int        // if fastBatch: number of messages that are stored when it ends
@@ -67,8 +69,8 @@ const (
 )
 
 func newAcks(nc *nats.Conn, stream string) (*acks, error) {
-	a := &acks{nc: nc, stream: stream, inbox: nc.NewInbox() + ".", room: semaphore.NewWeighted(maxPending),
-		waiting: make(map[uint64]*group)}
+	a := &acks{nc: nc, line: lineOf(nc), stream: stream, inbox: nc.NewInbox() + ".",
+		room: semaphore.NewWeighted(maxPending), waiting: make(map[uint64]*group)}
 	var err error
 	if a.sub, err = nc.Subscribe(a.inbox+">", a.answered); err != nil {
 		return nil, err
@@ -77,23 +79,23 @@ func newAcks(nc *nats.Conn, stream string) (*acks, error) {
 }
 
 // single publishes a message, and returns where it is stored.
-func (a *acks) single(ctx context.Context, m Message) (seq uint64, err error) {
-	g := &group{messages: []Message{m}, done: make(chan error, 1)}
+func (a *acks) single(ctx context.Context, fence Fence, m Message) (seq uint64, err error) {
+	g := &group{fence: fence, messages: []Message{m}, done: make(chan error, 1)}
 	err = a.publish(ctx, g)
 	return g.seq, err
 }
 
 // atomic publishes messages as an atomic batch, and returns where the last one is stored.
-func (a *acks) atomic(ctx context.Context, messages []Message, id string) (seq uint64, err error) {
-	g := &group{messages: messages, mode: atomicBatch, batch: id, done: make(chan error, 1)}
+func (a *acks) atomic(ctx context.Context, fence Fence, messages []Message, id string) (seq uint64, err error) {
+	g := &group{fence: fence, messages: messages, mode: atomicBatch, batch: id, done: make(chan error, 1)}
 	err = a.publish(ctx, g)
 	return g.seq, err
 }
 
 // fast publishes up to maxPending messages as a fast batch. It returns how many are stored, and where
 // the last of them is. If the stream refuses a message, it has stored those before it, and none after.
-func (a *acks) fast(ctx context.Context, messages []Message) (stored int, seq uint64, err error) {
-	g := &group{messages: messages, mode: fastBatch, batch: rand.Text(), done: make(chan error, 1)}
+func (a *acks) fast(ctx context.Context, fence Fence, messages []Message) (stored int, seq uint64, err error) {
+	g := &group{fence: fence, messages: messages, mode: fastBatch, batch: rand.Text(), done: make(chan error, 1)}
 	if err = a.publish(ctx, g); err == nil || refusal(err) {
 		return g.stored, g.seq, err
 	}
@@ -119,12 +121,8 @@ func (a *acks) publish(ctx context.Context, g *group) error {
 	a.waiting[id] = g
 	a.mu.Unlock()
 	defer a.forget(id)
-	inbox := a.inbox + strconv.FormatUint(id, 10) + "."
-	for i, m := range g.messages {
-		m.msg.Reply = g.replyTo(inbox, i)
-		if err := a.nc.PublishMsg(m.msg); err != nil {
-			return fmt.Errorf("publish to %s: %w", m.msg.Subject, err)
-		}
+	if err := a.send(g, a.inbox+strconv.FormatUint(id, 10)+"."); err != nil {
+		return err
 	}
 	select {
 	case err := <-g.done:
@@ -132,6 +130,24 @@ func (a *acks) publish(ctx context.Context, g *group) error {
 	case <-ctx.Done():
 		return fmt.Errorf("publish to %s and %d more: %w", first, n-1, context.Cause(ctx))
 	}
+}
+
+// send sends the messages of a group, on the connection on which their fence was stored or on none. inbox begins the
+// subjects of the answers.
+func (a *acks) send(g *group, inbox string) error {
+	if g.fence.keepsOut() {
+		if !a.line.Begin(g.fence.connection) {
+			return errReconnected
+		}
+		defer a.line.End()
+	}
+	for i, m := range g.messages {
+		m.msg.Reply = g.replyTo(inbox, i)
+		if err := a.nc.PublishMsg(m.msg); err != nil {
+			return fmt.Errorf("publish to %s: %w", m.msg.Subject, err)
+		}
+	}
+	return nil
 }
 
 // replyTo is the subject of the answer to a message; "" if there is none.

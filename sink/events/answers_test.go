@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/integration/harness/poll"
+	"github.com/seed18712806/lapse/sink/dial"
 	"github.com/seed18712806/lapse/sink/internal/puback"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -251,6 +253,58 @@ func TestG12_AReconnectionEndsAFence(t *testing.T) {
 		t.Errorf("without a fence: %v", err)
 	}
 	r.publishBehind(r.fence(), rejections("a", 3, 1))
+}
+
+// TestG12_APublicationThatStandsStill: a publication has passed all checks and waits for its turn, while the server is
+// away and comes back. The server may have lost outputs of the same document, so the publication is not sent.
+//
+// It fails if nothing is checked at the moment when it is sent: it would be stored in the place of a lost output.
+func TestG12_APublicationThatStandsStill(t *testing.T) {
+	for _, n := range []int{1, 2} {
+		server := natstest.NewServer(t, "")
+		server.Start()
+		r := &rig{t: t, nc: connect(t, strings.TrimPrefix(server.URL, "nats://"), nats.SetCustomDialer(
+			dial.New(&net.Dialer{Timeout: time.Minute})), nats.ReconnectBufSize(-1))}
+		r.js = natstest.JetStream(t, r.nc)
+		r.stream = natstest.CreateStream(t, r.js, eventsConfig(fastBatches))
+		r.p = r.publisher(r.nc)
+		fence := r.fence()
+		r.publishBehind(fence, rejections("a", 1, 1))
+		room := r.p.acks.room
+		if err := room.Acquire(t.Context(), maxPending); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() {
+			_, err := r.p.Publish(t.Context(), fence, rejections("a", 2, n))
+			done <- err
+		}()
+		r.until("it waits for its turn", func() bool { return !room.TryAcquire(0) })
+		server.Kill()
+		r.until("the connection is lost", func() bool { return !r.nc.IsConnected() })
+		server.Start()
+		r.until("there is a connection", r.nc.IsConnected)
+		room.Release(maxPending)
+		if err := <-done; !errors.Is(err, errReconnected) {
+			t.Errorf("%d messages on the next connection: %v", n, err)
+		}
+		if got := r.storedOn("a"); len(got) != 1 {
+			t.Errorf("%d messages on the next connection: the stream has those of %v", n, got)
+		}
+		renewed := r.fence()
+		if err := renewed.Renews(fence); !errors.Is(err, errReconnected) {
+			t.Errorf("a fence behind another connection: %v", err)
+		}
+		again := r.fence()
+		if err := again.Renews(renewed); err != nil {
+			t.Errorf("a fence behind the same connection: %v", err)
+		}
+		r.p.NoteLoss()
+		lost := r.fence()
+		if err := lost.Renews(again); !errors.Is(err, ErrLost) {
+			t.Errorf("a fence behind a loss: %v", err)
+		}
+	}
 }
 
 func (r *rig) until(what string, ok func() bool) {

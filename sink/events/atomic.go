@@ -117,7 +117,7 @@ func (p *Publisher) atomic(ctx context.Context, fence Fence, messages []Message)
 		return 0, err
 	}
 	before, n := p.Last().Seq, len(messages)
-	if seq, err = p.acks.atomic(ctx, messages, id); err == nil {
+	if seq, err = p.acks.atomic(ctx, fence, messages, id); err == nil {
 		err = p.follows(before, seq-uint64(n)+1, Place{seq, messages[n-1].Key})
 	}
 	return seq, err

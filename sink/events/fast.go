@@ -34,7 +34,7 @@ func (p *Publisher) inFastBatches(ctx context.Context, fence Fence, messages []M
 		}
 		var stored int
 		before := p.Last().Seq
-		stored, seq, err = p.acks.fast(ctx, some)
+		stored, seq, err = p.acks.fast(ctx, fence, some)
 		if err == nil {
 			err = p.follows(before, seq, Place{seq, some[len(some)-1].Key})
 		}

@@ -3,12 +3,15 @@ package events
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/sink/dial"
 )
 
 // headerFence is a random number by which a fence is told from another.
@@ -32,17 +35,40 @@ type Fence struct {
 	place        Place    // zero if the shard never had a fence
 	made         time.Time
 	losses       int    // of the Publisher, when it was made
-	reconnects   uint64 // of the connection, when it was made
+	connection   uint64 // number of the one on which it was sent
 }
 
 // errReconnected: a server that was away may have lost what it had stored, so the shard has to be taken
 // over again before it publishes.
 var errReconnected = errors.New("the connection to NATS was lost since the fence of this shard was stored")
 
-// reconnects is how often the connection was made again.
-func (p *Publisher) reconnects() uint64 {
-	return p.js.Conn().Stats().Reconnects
+// line tells the connections apart that the client library makes one after the other. See [dial.Dialer].
+type line interface {
+	Number() uint64
+	Begin(number uint64) bool
+	End()
 }
+
+// lineOf is the line of a connection: its [dial.Dialer], if it has one.
+func lineOf(nc *nats.Conn) line {
+	if d, ok := nc.Opts.CustomDialer.(*dial.Dialer); ok && nc.Opts.InProcessServer == nil {
+		return d
+	}
+	return redialled{nc}
+}
+
+// redialled is the line of a connection without a [dial.Dialer]. A message may go on to the next connection if this one
+// is lost at the very moment when it is sent.
+type redialled struct{ nc *nats.Conn }
+
+// Number is how often the connection was made again.
+func (r redialled) Number() uint64 { return r.nc.Stats().Reconnects }
+
+// Begin reports whether the connection is still the same.
+func (r redialled) Begin(number uint64) bool { return r.nc.IsConnected() && r.Number() == number }
+
+// End does nothing.
+func (redialled) End() {}
 
 // Place is where the stream has the fence.
 func (f *Fence) Place() Place { return f.place }
@@ -62,7 +88,7 @@ func (p *Publisher) Fence(ctx context.Context, shard int) (Fence, error) {
 		jetstream.ExpectedStreamHeader: {p.stream},
 		headerFence:                    {strconv.FormatUint(key.Seq, 10)},
 	}}
-	before := p.Last().Seq
+	before, connection := p.Last().Seq, p.acks.line.Number()
 	ack, err := p.js.PublishMsg(ctx, m)
 	if err != nil {
 		return Fence{}, refusedBy(p.stream, m.Subject, err)
@@ -70,13 +96,24 @@ func (p *Publisher) Fence(ctx context.Context, shard int) (Fence, error) {
 	at := Place{ack.Sequence, key}
 	_ = p.follows(before, at.Seq, at) // the takeover compares what is there, behind this fence
 	f := p.fence(shard, at)
-	f.made = time.Now()
+	f.made, f.connection = time.Now(), connection
 	return f, nil
 }
 
 func (p *Publisher) fence(shard int, at Place) Fence {
 	return Fence{subject: []string{p.prefix.Fence(shard)}, seq: []string{strconv.FormatUint(at.Seq, 10)}, place: at,
-		losses: p.Losses(), reconnects: p.reconnects()}
+		losses: p.Losses(), connection: p.acks.line.Number()}
+}
+
+// Renews returns an error if the stream may have lost something between a fence and this one.
+func (f *Fence) Renews(before Fence) error {
+	switch {
+	case f.losses != before.losses:
+		return fmt.Errorf("%w since the fence of this shard was stored", ErrLost)
+	case f.connection != before.connection:
+		return errReconnected
+	}
+	return nil
 }
 
 // keepsOut reports whether messages with this fence are refused after a newer fence.

@@ -111,7 +111,8 @@ func (p *Publisher) Publish(ctx context.Context, fence Fence, messages []Message
 	if fence.losses != p.Losses() {
 		return Place{}, fmt.Errorf("%w since the fence of this shard was stored", ErrLost)
 	}
-	if fence.keepsOut() && (fence.reconnects != p.reconnects() || !p.js.Conn().IsConnected()) {
+	// It is checked again when each batch is sent: this one spares those that are late the wait for their turn.
+	if fence.keepsOut() && (fence.connection != p.acks.line.Number() || !p.js.Conn().IsConnected()) {
 		return Place{}, errReconnected
 	}
 	publish := p.inFastBatches
@@ -124,6 +125,9 @@ func (p *Publisher) Publish(ctx context.Context, fence Fence, messages []Message
 	}
 	if err == nil && fence.losses != p.Losses() { // an answer has shown it meanwhile
 		err = fmt.Errorf("%w since these were sent", ErrLost)
+	}
+	if err == nil && fence.keepsOut() && fence.connection != p.acks.line.Number() {
+		err = errReconnected
 	}
 	if err != nil {
 		return Place{}, err
@@ -141,7 +145,7 @@ func (p *Publisher) alone(ctx context.Context, fence Fence, m Message) (seq uint
 	}
 	for {
 		before := p.Last().Seq
-		seq, err = p.acks.single(ctx, m)
+		seq, err = p.acks.single(ctx, fence, m)
 		if err == nil {
 			err = p.follows(before, seq, Place{seq, m.Key})
 		}

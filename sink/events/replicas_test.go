@@ -32,11 +32,12 @@ func newCluster(t *testing.T, config jetstream.StreamConfig) (*rig, []string) {
 }
 
 // connect connects to a server, or to a proxy, until the test ends.
-func connect(t *testing.T, address string) *nats.Conn {
+func connect(t *testing.T, address string, options ...nats.Option) *nats.Conn {
 	t.Helper()
 	closed := make(chan struct{})
-	nc, err := nats.Connect("nats://"+address, natstest.Patient, nats.MaxReconnects(-1),
-		nats.ReconnectWait(10*time.Millisecond), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
+	options = append(options, natstest.Patient, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond),
+		nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
+	nc, err := nats.Connect("nats://"+address, options...)
 	if err != nil {
 		t.Fatal(err)
 	}

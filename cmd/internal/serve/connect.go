@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed18712806/lapse/sink/credentials"
+	"github.com/seed18712806/lapse/sink/dial"
 )
 
 const (
@@ -48,8 +50,9 @@ func (p *process) connect(ctx context.Context, opts Options, embedded *natsServe
 // connectNATS connects to the servers, or to the embedded one.
 //
 // After the first connection it reconnects for ever. While there is no connection a publish
-// fails at once: the library could send a buffered message twice, or too late. Two pings
-// of 5 seconds find a connection that is only half open.
+// fails at once: the library could send a buffered message twice, or too late. For the same reason it makes no new
+// connection while an event is being sent on the former one ([dial.Dialer]). Two pings of 5 seconds find a connection
+// that is only half open.
 func connectNATS(opts Options, embedded *natsServer, name string) (*nats.Conn, error) {
 	log := opts.Logger.With(slog.String("connection", name))
 	options := []nats.Option{
@@ -95,6 +98,8 @@ func connectNATS(opts Options, embedded *natsServer, name string) (*nats.Conn, e
 	if embedded != nil {
 		where = "embedded NATS server"
 		options = append(options, nats.InProcessServer(embedded), nats.Token(opts.NATSToken))
+	} else {
+		options = append(options, nats.SetCustomDialer(dial.New(&net.Dialer{Timeout: connectTimeout})))
 	}
 	nc, err := nats.Connect(opts.NATS, options...)
 	switch {

@@ -19,6 +19,7 @@ import (
 	"github.com/seed18712806/lapse/integration/harness/poll"
 	"github.com/seed18712806/lapse/integration/harness/proxy"
 	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/dial"
 )
 
 // tokens lets clients in that have the present token, and counts the refusals by the name of the
@@ -171,6 +172,20 @@ func TestG11_TheConnectionTakesNothing(t *testing.T) {
 		way.Cut()
 		nc.Close()
 		<-ended
+	}
+}
+
+// TestEventsStayOnTheirConnection: it fails if an event that stands still may be sent on the next connection.
+func TestEventsStayOnTheirConnection(t *testing.T) {
+	o := options(t)
+	o.NATS = inprocess.Start(t, &server.Options{}).ClientURL()
+	nc, err := connectNATS(o, nil, "log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if _, ok := nc.Opts.CustomDialer.(*dial.Dialer); !ok || nc.Opts.ReconnectBufSize != -1 {
+		t.Errorf("it dials with %T, and keeps %d bytes", nc.Opts.CustomDialer, nc.Opts.ReconnectBufSize)
 	}
 }
 

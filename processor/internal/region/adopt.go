@@ -226,8 +226,8 @@ func (f *Follower) truncate(ctx context.Context, c *cut) error {
 	return nil
 }
 
-// applied reports whether the log is applied up to a sequence.
-func (f *Follower) applied(seq uint64) bool { return f.Status.Applied.Load() >= seq }
+// applied reports whether Redis has what follows from the log up to a sequence.
+func (f *Follower) applied(seq uint64) bool { return f.Status.Committed.Load() >= seq }
 
 // continues reports whether a snapshot, which is whole here, continues a log that begins at a sequence.
 func (f *Follower) continues(ctx context.Context, first uint64) (bool, error) {
@@ -258,6 +258,7 @@ type waits struct {
 	news    chan struct{}     // closed when a checkpoint is adopted
 	reached atomic.Bool
 	ended   context.Context // done when the session ends
+	role    func(context.Context) error
 }
 
 // Published is the newest checkpoint that was adopted; nil if none was. news is closed when there
@@ -276,6 +277,9 @@ func (w *waits) Reached() bool { return w.reached.Load() }
 
 // Ended is done when nobody is to wait any longer.
 func (w *waits) Ended() context.Context { return w.ended }
+
+// Follows returns an error if this region may have a log of its own by now.
+func (w *waits) Follows(ctx context.Context) error { return w.role(ctx) }
 
 func (w *waits) advance(c *shard.Checkpoint) {
 	w.mu.Lock()

@@ -89,7 +89,7 @@ func New(parts Parts) *Follower {
 
 // Mirror tells the owner what the first region has published, until ctx is done.
 func (f *Follower) Mirror(ctx context.Context) shard.Mirror {
-	f.waits.ended = ctx
+	f.waits.ended, f.waits.role = ctx, f.role
 	return f.waits
 }
 
@@ -170,17 +170,27 @@ func endsSession(err error) bool {
 // WatchRole returns an error once the streams here are mirrors no longer, or a promotion has begun.
 func (f *Follower) WatchRole(ctx context.Context) error {
 	for backoff.Wait(ctx, rolesEvery) {
-		asking, cancel := context.WithTimeout(ctx, streams.AnswerTimeout)
-		role, err := streams.RoleOf(asking, f.JetStream, f.Options)
-		cancel()
+		err := f.role(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, streams.ErrPromotion), err == nil && role.Exists && !role.Mirror:
+		case errors.Is(err, streams.ErrPromotion):
 			return streams.ErrPromotion
 		}
 	}
 	return nil
+}
+
+// role returns an error unless the region follows another one: ErrPromotion if the streams here are mirrors no longer,
+// or a promotion has begun.
+func (f *Follower) role(ctx context.Context) error {
+	asking, cancel := context.WithTimeout(ctx, streams.AnswerTimeout)
+	defer cancel()
+	role, err := streams.RoleOf(asking, f.JetStream, f.Options)
+	if err == nil && role.Exists && !role.Mirror {
+		err = streams.ErrPromotion
+	}
+	return err
 }
 
 // FollowEvents keeps the tail of the stream of events up to date.

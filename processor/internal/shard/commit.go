@@ -163,6 +163,7 @@ func (p *Owner) commit(ctx context.Context, to fold.Position, configs []store.Co
 		p.collections.Committed(c, &p.due)
 	}
 	p.progress.Committed(pr)
+	p.Status.Committed.Store(to.Seq)
 	p.Status.Rebuild.Store(pr.Rebuild)
 	p.reached(to)
 	p.judge()

@@ -31,6 +31,8 @@ type Mirror interface {
 	// Reached reports whether the mirrors were compared with the first region since the session began, and have what
 	// that had then.
 	Reached() bool
+	// Follows returns an error if this region may have a log of its own by now.
+	Follows(ctx context.Context) error
 	// Ended is done when nobody is to wait any longer.
 	Ended() context.Context
 }
@@ -51,6 +53,7 @@ type Announcer struct {
 	fence   *events.Fence // of the last takeover; nil before the first one
 	last    events.Place  // of the last output
 	holds   bool          // the tail
+	copied  uint64        // last sequence of the log that is known to come from the first region; see follows
 	settled atomic.Pointer[Checkpoint]
 }
 
@@ -207,11 +210,16 @@ func (p *Parts) traceEvents(messages []events.Message, began time.Time) {
 	}
 }
 
-// refence stores a new fence, and then verifies that the shard is still this process's. From then on the stream refuses
+// refence stores a new fence, and then verifies that the shard is still this process's. If the stream may have lost
+// something since the last one, only a takeover helps, which compares. From then on the stream refuses
 // publications of a former owner; and if another owner stores a fence, it refuses ours.
 func (a *Announcer) refence(ctx context.Context) error {
+	before := *a.fence
 	if err := a.Fence(ctx); err != nil {
 		return err
+	}
+	if err := a.fence.Renews(before); err != nil {
+		return a.failed(err)
 	}
 	return a.owner.Verify(ctx)
 }
@@ -398,6 +406,9 @@ func (a *Announcer) await(ctx context.Context, outputs []fold.Output) error {
 			a.checkpoint = *c
 		}
 		for len(outputs) > 0 && len(a.missing(outputs[:1])) == 0 {
+			if err := a.follows(ctx, outputs[0].Message.Key.Seq); err != nil {
+				return err
+			}
 			outputs = outputs[1:]
 		}
 		if len(outputs) == 0 {
@@ -416,5 +427,21 @@ func (a *Announcer) await(ctx context.Context, outputs []fold.Output) error {
 		}
 		verify.Stop()
 	}
+	return nil
+}
+
+// follows returns an error unless the first region has stored a message that was read from the log here. After a
+// promotion, the mirror of the events may have an output of a message that is lost, and the log here has another
+// message at its sequence. The log was a mirror when all that has been read of it until now was stored, if it is one
+// now. So a single question covers everything in the queue.
+func (a *Announcer) follows(ctx context.Context, seq uint64) error {
+	if seq <= a.copied {
+		return nil
+	}
+	read := max(seq, a.parts.Queue.ReadUpTo().Seq)
+	if err := a.parts.Mirror.Follows(ctx); err != nil {
+		return a.failed(err)
+	}
+	a.copied = read
 	return nil
 }

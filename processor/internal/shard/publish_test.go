@@ -118,6 +118,21 @@ func TestG1_AFenceIsRenewedInTime(t *testing.T) {
 	}
 }
 
+// TestG12_AFenceIsNotRenewedBehindALoss: the stream has lost something since an old fence was stored. A new one would
+// hide that, so nothing is published before a takeover has compared.
+func TestG12_AFenceIsNotRenewedBehindALoss(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	a := NewAnnouncer(&r.Parts, self{})
+	r.begin(a, Checkpoint{}, 0)
+	r.MaxAge = 2
+	r.Publisher.NoteLoss()
+	if err := a.Publish(t.Context(), r.outputs(15), store.Stamp{}); !errors.Is(err, events.ErrLost) {
+		t.Errorf("behind a loss: %v", err)
+	}
+	r.stored()
+}
+
 // TestG12_TheStreamGoesBack: the stream stores an output where it had one before. It has lost that.
 func TestG12_TheStreamGoesBack(t *testing.T) {
 	t.Parallel()
@@ -418,5 +433,45 @@ func TestG9_ATakeoverHoldsTheTailOnce(t *testing.T) {
 	a.release()
 	if _, found := r.Tail.Find(outputs[0].Message); found {
 		t.Error("the tail is there, and nobody holds it")
+	}
+}
+
+// promoted is a Mirror of a region that was promoted while a process stood still.
+type promoted struct {
+	nothingPublished
+	asked int
+	err   error
+}
+
+func (m *promoted) Follows(context.Context) error { m.asked++; return m.err }
+
+// TestG3_AnOutputOfALostMessage: the mirror of the events has an output of a message that a promotion has lost, and
+// the log here has another message with its sequence by now. An owner that follows asks whether the log is a mirror
+// before it takes the output for its own. What it had read when the answer was yes needs no other question.
+//
+// It fails if the output is taken for that of the new message, which then never gets one.
+func TestG3_AnOutputOfALostMessage(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	first := NewAnnouncer(&r.Parts, self{})
+	r.begin(first, Checkpoint{}, 0)
+	r.publish(first, r.outputs(11, 12, 13))
+	m := &promoted{}
+	follows := r.Parts
+	follows.Mirror = m
+	a := NewAnnouncer(&follows, self{})
+	a.Hold()
+	if err := r.Tail.Cover(t.Context(), 0, r.Publisher.Last().Seq); err != nil {
+		t.Fatal(err)
+	}
+	a.Begin(Checkpoint{Seq: 10, Watermark: 1}, math.MaxUint64, events.Place{})
+	r.publish(a, r.outputs(12))
+	r.publish(a, r.outputs(11, 12))
+	if m.asked != 1 {
+		t.Errorf("it was asked %d times, want 1", m.asked)
+	}
+	m.err = errFail
+	if err := a.Publish(t.Context(), r.outputs(13), store.Stamp{}); !errors.Is(err, errFail) {
+		t.Errorf("the region has a log of its own: %v", err)
 	}
 }

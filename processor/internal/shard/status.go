@@ -20,11 +20,13 @@ var ProblemIndexes = health.Problem{
 // Status is what the owner tells the rest of the process: the metrics, /readyz, the monitor, and the regions. The
 // owner writes, everybody reads. Each value is read by itself: two values may be from different steps.
 type Status struct {
-	Applied atomic.Uint64         // offset that was applied
-	Rebuild atomic.Uint64         // as [fold.Progress.Rebuild]
-	Owned   atomic.Bool           // whether this process has ever taken the shard over
-	Trouble atomic.Pointer[error] // why the shard cannot go on
-	Due     atomic.Int64          // since when a document is due, Unix milliseconds; 0 if none is
+	Applied atomic.Uint64 // offset that was applied
+	// Committed is the offset that Redis has. What is behind it may be Applied, and is applied again after a failure.
+	Committed atomic.Uint64
+	Rebuild   atomic.Uint64         // as [fold.Progress.Rebuild]
+	Owned     atomic.Bool           // whether this process has ever taken the shard over
+	Trouble   atomic.Pointer[error] // why the shard cannot go on
+	Due       atomic.Int64          // since when a document is due, Unix milliseconds; 0 if none is
 	// when the next document is due, Unix milliseconds; math.MaxInt64 if none is, or it was not looked up yet
 	FirstDue atomic.Int64
 	Reaped   atomic.Uint64 // documents that were reaped

@@ -264,6 +264,7 @@ func (p *Owner) goOn(stored store.State, version string, rebuild uint64) {
 	p.Status.FirstDue.Store(math.MaxInt64) // until this owner has looked it up
 	p.Status.Rebuild.Store(rebuild)
 	p.Status.Applied.Store(stored.Offset)
+	p.Status.Committed.Store(stored.Offset)
 	p.Status.Configured.Store(stored.Configured)
 	p.Status.Making.Store(int64(p.collections.IndexesMade()))
 	p.Status.Owned.Store(true)

@@ -477,4 +477,5 @@ type nothingPublished struct{}
 
 func (nothingPublished) Published() (*Checkpoint, <-chan struct{}) { return nil, nil }
 func (nothingPublished) Reached() bool                             { return true }
+func (nothingPublished) Follows(context.Context) error             { return nil }
 func (nothingPublished) Ended() context.Context                    { return context.Background() }

@@ -176,7 +176,8 @@ func (p *Promotion) StepDown(ctx context.Context, by wire.Promotion) error {
 }
 
 // PromotionNotice is the time that the processes of a region have to notice that a promotion has begun, and to stop
-// following. One that notices later applies the first messages of the new log, and sends no outcomes of them.
+// following. One that notices later may apply the first messages of the new log that have no outputs, and sends no
+// outcomes of them.
 const PromotionNotice = 300 * time.Millisecond
 
 // Run promotes. The root is the last, and so nothing here begins to work before all streams are as they are to be.
