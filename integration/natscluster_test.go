@@ -30,9 +30,15 @@ type clustered struct {
 
 func newClustered(t *testing.T, seed uint64, lapses int) *clustered {
 	t.Helper()
+	return newClusteredOn(t, natscluster.Start(t, 3), seed, lapses)
+}
+
+// newClusteredOn is newClustered on servers that were started.
+func newClusteredOn(t *testing.T, cluster *natscluster.Cluster, seed uint64, lapses int) *clustered {
+	t.Helper()
 	c := &clustered{
 		world:   &world{t: t, redis: harness.StartRedis(t, harness.RedisOptions{})},
-		cluster: natscluster.Start(t, 3), r: rand.New(rand.NewPCG(seed, 0)), happened: map[string]int{},
+		cluster: cluster, r: rand.New(rand.NewPCG(seed, 0)), happened: map[string]int{},
 	}
 	c.connect(c.cluster.URL(), c.redis.Address())
 	for range lapses {
@@ -105,8 +111,8 @@ func (c *clustered) owner() *harness.Lapse {
 	return owner
 }
 
-// end ends the load, and verifies everything: every acknowledged message is in the log, and
-// events and documents are those of the oracle.
+// end ends the load, and verifies everything: every acknowledged message is in the log,
+// events and documents are those of the oracle, and all replicas are the same.
 func (c *clustered) end() {
 	c.t.Helper()
 	c.load.end()
@@ -117,6 +123,7 @@ func (c *clustered) end() {
 	}
 	result := c.verify()
 	c.load.verifyStored(c.t)
+	c.cluster.CompareReplicas()
 	batches := 0
 	for _, e := range result.Events {
 		if e.Header.Get("Nats-Batch-Commit") != "" {
@@ -257,4 +264,5 @@ func TestG11_ASplitServerIsLeft(t *testing.T) {
 		t.Error("lapse has left no server: the test shows nothing")
 	}
 	w.verify()
+	cluster.CompareReplicas()
 }

@@ -123,6 +123,22 @@ func (n *NATS) Reload() {
 	})
 }
 
+// Evacuate puts the server into lame duck mode, and waits until it has ended: it gives up what it leads, and sends its
+// clients away.
+func (n *NATS) Evacuate() {
+	n.t.Helper()
+	n.signal(syscall.SIGUSR2)
+	n.WaitEnded()
+}
+
+// Empty removes all that the server has stored. The server must not run.
+func (n *NATS) Empty() {
+	n.t.Helper()
+	if err := os.RemoveAll(n.store()); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
 // Ready waits until JetStream answers.
 func (n *NATS) Ready() {
 	n.t.Helper()

@@ -211,7 +211,7 @@ func (p *Publisher) read(ctx context.Context, from, upTo uint64, do func(*nats.M
 				return fmt.Errorf("read stream %s: %w", p.stream, err)
 			}
 			if state.LastSeq >= upTo && (next == nil || next.Seq > upTo) {
-				return nil
+				return p.passed(ctx, from, upTo+1, came)
 			}
 			if !p.replicated.Load() && next == nil {
 				return fmt.Errorf("read stream %s: %w: it ends at sequence %d, and had %d", p.stream, errBehind, state.LastSeq,
@@ -275,6 +275,9 @@ func (p *Publisher) readSome(
 		seq, err := strconv.ParseUint(before, 10, 64)
 		if err != nil {
 			return last, fmt.Errorf("the sequence of a message: %w", err)
+		}
+		if err := p.passed(ctx, max(from, last), min(seq, upTo+1), do); err != nil {
+			return last, err
 		}
 		if seq > upTo {
 			return upTo, nil

@@ -22,6 +22,7 @@ type Cluster struct {
 
 	t       testing.TB
 	proxies [][]*harness.Proxy // from one server to another; nil to itself
+	monitor []string           // where each server answers requests for its state
 }
 
 // Start starts a cluster, and waits until JetStream answers on each server.
@@ -50,11 +51,12 @@ func StartNamed(t testing.TB, cluster string, servers int, more func(server int)
 		}
 		c.proxies = append(c.proxies, proxies)
 		name := fmt.Sprintf("%s-%d", cluster, i+1)
+		c.monitor = append(c.monitor, harness.Address(harness.FreePort(t)))
 		// Nobody listens where the server says that it does: the others know their own ways to it.
 		c.Servers = append(c.Servers, harness.PrepareNATS(t, name,
-			fmt.Sprintf("server_name: %q\ncluster { name: %q, listen: %q, advertise: \"127.0.0.1:1\", routes: [%s] "+
-				"}\n%s",
-				name, cluster, listens[i], strings.Join(routes, ", "), more(i))))
+			fmt.Sprintf("server_name: %q\nhttp: %q\ncluster { name: %q, listen: %q, advertise: \"127.0.0.1:1\", routes: "+
+				"[%s] }\n%s",
+				name, c.monitor[i], cluster, listens[i], strings.Join(routes, ", "), more(i))))
 	}
 	for _, n := range c.Servers {
 		n.Launch()
@@ -134,12 +136,89 @@ func (c *Cluster) Leader(js jetstream.JetStream, stream string) int {
 func (c *Cluster) StepDown(nc *nats.Conn, stream string) {
 	c.t.Helper()
 	harness.Until(c.t, harness.Limit, "the leader of "+stream+" steps down", func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-		defer cancel()
-		m, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN."+stream, nil)
-		if err == nil && strings.Contains(string(m.Data), `"error"`) {
-			err = errors.New(string(m.Data))
-		}
-		return err
+		return ask(ctx, nc, "$JS.API.STREAM.LEADER.STEPDOWN."+stream, "")
 	})
+}
+
+// Lead makes a server the leader of a stream.
+func (c *Cluster) Lead(nc *nats.Conn, stream string, server int) {
+	c.t.Helper()
+	name := c.Servers[server].Name()
+	harness.Until(c.t, harness.Limit, name+" leads "+stream, func(ctx context.Context) error {
+		if c.leaderNow(ctx, nc, stream) == name {
+			return nil
+		}
+		err := ask(ctx, nc, "$JS.API.STREAM.LEADER.STEPDOWN."+stream, fmt.Sprintf(`{"placement":{"preferred":%q}}`, name))
+		return errors.Join(errors.New("another server led it"), err)
+	})
+}
+
+// leaderNow is the name of the server that leads a stream; empty if there is no answer.
+func (c *Cluster) leaderNow(ctx context.Context, nc *nats.Conn, stream string) string {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return ""
+	}
+	s, err := js.Stream(ctx, stream)
+	if err != nil {
+		return ""
+	}
+	return s.CachedInfo().Cluster.Leader
+}
+
+// ask makes a request of the API of JetStream.
+func ask(ctx context.Context, nc *nats.Conn, subject, body string) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	m, err := nc.RequestWithContext(ctx, subject, []byte(body))
+	if err == nil && strings.Contains(string(m.Data), `"error"`) {
+		err = errors.New(string(m.Data))
+	}
+	return err
+}
+
+// RemovePeer takes the replica of a stream from a server: another server that has none gets it.
+func (c *Cluster) RemovePeer(nc *nats.Conn, stream string, server int) {
+	c.t.Helper()
+	name := c.Servers[server].Name()
+	harness.Until(c.t, harness.Limit, stream+" leaves "+name, func(ctx context.Context) error {
+		return ask(ctx, nc, "$JS.API.STREAM.PEER.REMOVE."+stream, fmt.Sprintf(`{"peer":%q}`, name))
+	})
+}
+
+// RemoveServer takes a server that does not run out of the cluster. system is a connection to the system account.
+func (c *Cluster) RemoveServer(system *nats.Conn, server int) {
+	c.t.Helper()
+	name := c.Servers[server].Name()
+	harness.Until(c.t, harness.Limit, name+" leaves the cluster", func(ctx context.Context) error {
+		return ask(ctx, system, "$JS.API.SERVER.REMOVE", fmt.Sprintf(`{"peer":%q}`, name))
+	})
+}
+
+// Current waits until each stream has so many replicas, and none is behind. Those of servers that do not run do not
+// count.
+func (c *Cluster) Current(js jetstream.JetStream, replicas int, streams ...string) {
+	c.t.Helper()
+	for _, stream := range streams {
+		harness.Until(c.t, harness.Limit, stream+" has all its replicas", func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+			defer cancel()
+			s, err := js.Stream(ctx, stream)
+			if err != nil {
+				return err
+			}
+			n := 1
+			for _, r := range s.CachedInfo().Cluster.Replicas {
+				if r.Current && !r.Offline {
+					n++
+				}
+			}
+			if n != replicas {
+				return fmt.Errorf("it has %d", n)
+			}
+			return nil
+		})
+	}
 }

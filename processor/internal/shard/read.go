@@ -42,6 +42,7 @@ const (
 type Reader struct {
 	Source
 	logTime logTime
+	server  string // that sends the messages
 
 	mu   sync.Mutex
 	seen store.Stamp // of the last message that was read
@@ -141,10 +142,10 @@ func (r *Reader) read(ctx context.Context, start, number uint64) error {
 		return err
 	}
 	defer forget()
-	r.Health.Set(ProblemLog, nil)
 	end := info.State.LastSeq
 	r.Queue.Backlog.note(end-min(start, end), math.MaxInt64)
 	if start >= end {
+		r.Health.Set(ProblemLog, nil)
 		at := fold.Position{Seq: start, Time: r.logTime.last.Time}
 		if seen := r.lastSeen(); seen.Seq == start {
 			at.Stamp = seen.At
@@ -178,7 +179,7 @@ func (r *Reader) read(ctx context.Context, start, number uint64) error {
 
 // readOn puts messages into the queue until ctx is done, or the reading is over.
 func (r *Reader) readOn(ctx context.Context, last, number uint64, messages *pull) error {
-	caughtUp := false
+	caughtUp, reads := false, false
 	for {
 		msg, meta, err := messages.Next(ctx.Done())
 		if err != nil || msg == nil {
@@ -188,6 +189,10 @@ func (r *Reader) readOn(ctx context.Context, last, number uint64, messages *pull
 		isTick := subject.Kind == wire.SubjectTick
 		if err := r.checkJump(ctx, last, seq); err != nil {
 			return err
+		}
+		if !reads { // until then the server may be one that cannot send what comes first
+			reads = true
+			r.Health.Set(ProblemLog, nil)
 		}
 		last = seq
 		r.Ticker.stamped(isTick, meta.Timestamp)
@@ -224,7 +229,7 @@ func (r *Reader) checkJump(ctx context.Context, last, seq uint64) error {
 	if err != nil {
 		return err
 	}
-	return r.Log.CheckJump(ctx, info, last, seq)
+	return r.Log.CheckJump(ctx, info, r.server, last, seq)
 }
 
 // headerOf is the header of a message. Where it cannot be read, the client library returns
@@ -286,6 +291,9 @@ func (r *Reader) open(ctx context.Context, start uint64) (messages *pull, forget
 		return nil, nil, err
 	}
 	stream, name := made.CachedInfo().Stream, made.CachedInfo().Name
+	if cluster := made.CachedInfo().Cluster; cluster != nil {
+		r.server = cluster.Leader
+	}
 	if messages, err = newPull(r.NATS, stream, name, PullBytes, &r.Queue.Backlog.read); err != nil {
 		return nil, nil, err
 	}

@@ -45,6 +45,7 @@ func deaf(shards int) *Reader {
 	return NewReader(Source{
 		Queue: q, Ticker: NewTicker(nil, nil, "", q, nil), Guard: NewClockGuard(time.Second, Clocks{Own: time.Now},
 			nil),
+		Health:  health.New(slog.New(slog.DiscardHandler)),
 		Decoder: fold.Decoder{Log: wire.DefaultPrefix.Log(0, shards), MaxBody: 1000, MaxLevels: 10},
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -201,22 +202,32 @@ func (l *Log) CheckGaps(ctx context.Context, info *jetstream.StreamInfo, after u
 	return nil
 }
 
-// CheckJump finds out why a reader of the log got no messages between two sequences. The leader of the log is
-// asked: the server from which the reader has its messages may lack some alone.
-func (l *Log) CheckJump(ctx context.Context, info *jetstream.StreamInfo, after, before uint64) error {
+// CheckJump finds out why a reader of the log got no messages between two sequences from a server. The leader of the
+// log is asked: the server may lack some alone. The leader itself may be unable to read some in its file.
+func (l *Log) CheckJump(ctx context.Context, info *jetstream.StreamInfo, server string, after, before uint64) error {
 	doing := fmt.Sprintf("read the message of the log after %d", after)
 	next, err := query(ctx, l, doing, func(ctx context.Context) (uint64, error) { return l.Streams.Next(ctx, after) })
 	if err != nil {
 		return err
 	}
 	if next != 0 && next < before {
-		return fmt.Errorf("a NATS server has sent message %d of the log after message %d, and the leader of the log has "+
-			"message %d", before, after, next)
+		return fmt.Errorf("NATS server %s has sent message %d of the log after message %d, and the leader of the log has "+
+			"message %d: if it says so again, look at the disk of that server, and build its replica anew", server, before,
+			after, next)
 	}
 	if knows, err := Knows(info, Gap{First: after + 1, Last: before - 1}); knows || err != nil {
 		return err
 	}
-	return l.CheckGaps(ctx, info, after)
+	if err := l.CheckGaps(ctx, info, after); err != nil {
+		return err
+	}
+	left, err := query(ctx, l, "ask what was deleted from the log", func(ctx context.Context) ([]uint64, error) {
+		return events.LeftOut(ctx, l.Streams.Log, after, before)
+	})
+	if err == nil && len(left) > 0 {
+		err = events.Unreadable(info, left[0])
+	}
+	return err
 }
 
 // PassGaps notes in the log that a person has decided to go on without the messages that an ErrLogGap
