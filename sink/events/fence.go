@@ -44,6 +44,11 @@ func (p *Publisher) reconnects() uint64 {
 	return p.js.Conn().Stats().Reconnects
 }
 
+// reconnectedSince reports whether the connection was made again since a fence that keeps others out was stored.
+func (p *Publisher) reconnectedSince(f Fence) bool {
+	return f.keepsOut() && f.reconnects != p.reconnects()
+}
+
 // Place is where the stream has the fence.
 func (f *Fence) Place() Place { return f.place }
 

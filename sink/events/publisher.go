@@ -111,7 +111,7 @@ func (p *Publisher) Publish(ctx context.Context, fence Fence, messages []Message
 	if fence.losses != p.Losses() {
 		return Place{}, fmt.Errorf("%w since the fence of this shard was stored", ErrLost)
 	}
-	if fence.keepsOut() && (fence.reconnects != p.reconnects() || !p.js.Conn().IsConnected()) {
+	if fence.keepsOut() && !p.js.Conn().IsConnected() || p.reconnectedSince(fence) {
 		return Place{}, errReconnected
 	}
 	publish := p.inFastBatches
@@ -124,6 +124,9 @@ func (p *Publisher) Publish(ctx context.Context, fence Fence, messages []Message
 	}
 	if err == nil && fence.losses != p.Losses() { // an answer has shown it meanwhile
 		err = fmt.Errorf("%w since these were sent", ErrLost)
+	}
+	if err == nil && p.reconnectedSince(fence) { // what was stored last may hide that something before it is lost
+		err = errReconnected
 	}
 	if err != nil {
 		return Place{}, err
