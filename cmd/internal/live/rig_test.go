@@ -24,18 +24,17 @@ const limit = time.Minute
 
 // rig is a hub that HTTP clients reach, over a stream of events into which the test publishes.
 type rig struct {
-	t      *testing.T
-	js     jetstream.JetStream
-	stream jetstream.Stream
-	hub    *Hub
-	web    *httptest.Server
+	t   *testing.T
+	js  jetstream.JetStream
+	hub *Hub
+	web *httptest.Server
 }
 
 // newRig makes a stream by js, and a hub whose client connects to a server.
 func newRig(t *testing.T, js jetstream.JetStream, server string, replicas int) *rig {
 	t.Helper()
 	r := &rig{t: t, js: js}
-	r.stream = natstest.CreateStream(t, js, jetstream.StreamConfig{Name: wire.DefaultPrefix.EventsStream(),
+	natstest.CreateStream(t, js, jetstream.StreamConfig{Name: wire.DefaultPrefix.EventsStream(),
 		Subjects: []string{"lapse.expired.>"}, AllowDirect: true, Storage: jetstream.MemoryStorage, Replicas: replicas})
 	c, err := client.Connect(client.Options{Server: server, Timeout: limit})
 	if err != nil {
