@@ -10,7 +10,9 @@ import (
 	"github.com/synadia-io/orbit.go/jetstreamext"
 )
 
-type pinger interface{ ping(ctx context.Context) error }
+type pinger interface {
+	ping(ctx context.Context) error
+}
 
 type one struct{ client redis.UniversalClient }
 
