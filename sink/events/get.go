@@ -84,9 +84,9 @@ func (p *Publisher) Holds(ctx context.Context, source Source, at Place) (bool, e
 func (p *Publisher) holds(ctx context.Context, seq uint64, is func(*Stored) bool) (bool, error) {
 	var end uint64
 	for tries := 1; ; tries++ {
-		m, err := GetMessage(ctx, p.js.Conn(), p.stream, map[string]any{"seq": seq})
+		m, err := p.message(ctx, seq)
 		if err != nil {
-			return false, fmt.Errorf("read message %d of stream %s: %w", seq, p.stream, err)
+			return false, err
 		}
 		if m != nil {
 			return is(m), nil
@@ -95,8 +95,9 @@ func (p *Publisher) holds(ctx context.Context, seq uint64, is func(*Stored) bool
 		if err != nil {
 			return false, err
 		}
-		if state.LastSeq >= seq && state.LastSeq >= end {
-			return true, nil
+		if state.LastSeq >= seq && state.LastSeq >= end { // it was removed, or something was stored between the two answers
+			m, err := p.message(ctx, seq)
+			return err == nil && (m == nil || is(m)), err
 		}
 		if !p.replicated.Load() {
 			return false, nil
@@ -114,6 +115,15 @@ func (p *Publisher) holds(ctx context.Context, seq uint64, is func(*Stored) bool
 			return false, err
 		}
 	}
+}
+
+// message asks the leader of the stream for the message at a sequence; nil if there is none.
+func (p *Publisher) message(ctx context.Context, seq uint64) (*Stored, error) {
+	m, err := GetMessage(ctx, p.js.Conn(), p.stream, map[string]any{"seq": seq})
+	if err != nil {
+		return nil, fmt.Errorf("read message %d of stream %s: %w", seq, p.stream, err)
+	}
+	return m, nil
 }
 
 // Info is what the leader of the stream tells of it.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
 	"strconv"
 
@@ -193,12 +194,15 @@ func dropCollection(a *API, w http.ResponseWriter, r *request) error {
 	return a.write(w, r, m)
 }
 
+// never is a condition that no collection meets: no configuration has this etag.
+var never = wire.Etag(math.MaxUint64).String()
+
 // dropNothing answers the drop of a collection that does not exist. With an Idempotency-Key this may
 // be a drop that is repeated, which only the log knows: the message is for it alone, and its
 // condition sees to it that nothing is dropped that has come in between.
 func (a *API) dropNothing(w http.ResponseWriter, r *request, m client.Message) error {
 	if m.ID != "" {
-		m.IfMatch = cmp.Or(m.IfMatch, "*")
+		m.IfMatch = cmp.Or(m.IfMatch, never)
 		err := a.write(w, r, m)
 		var p *access.Problem
 		if !errors.As(err, &p) || p.Status != http.StatusPreconditionFailed {

@@ -95,4 +95,6 @@ func check(operations []operation, kinds map[string][]string) error {
 }
 
 // leftOut names the operations that need no test, and says why.
-var leftOut = map[string]string{}
+var leftOut = map[string]string{
+	"sink/events.Publisher.fit": "it asks for the limits once, at the first message that is too large",
+}

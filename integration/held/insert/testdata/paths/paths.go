@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
+	"github.com/synadia-io/orbit.go/jetstreamext"
 )
 
 type pinger interface {
@@ -99,4 +101,12 @@ func inFunction(ctx context.Context, o one, each func(func() error) error) error
 func byInterface(ctx context.Context, p pinger) error {
 	_ = p.ping(ctx)    // held
 	return p.ping(ctx) // held
+}
+
+func extension(ctx context.Context, js jetstream.JetStream) error {
+	if _, err := jetstreamext.GetBatch(ctx, js, "A", 1); err != nil { // held
+		return err
+	}
+	_, err := jetstreamext.GetBatch(ctx, js, "B", 1) // held
+	return err
 }
