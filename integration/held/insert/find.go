@@ -199,9 +199,9 @@ var waits = map[string]bool{"Publish": true, "PublishMsg": true, "PublishRequest
 	"NakWithDelay": true, "Term": true, "TermWithReason": true, "InProgress": true, "Next": true, "NextMsg": true,
 	"Fetch": true, "FetchNoWait": true, "Messages": true, "Consume": true}
 
-// isNATS reports whether a method of NATS's client talks to the server.
+// isNATS reports whether a method of NATS's client talks to the server, or a function that takes a context.
 func isNATS(fn *types.Func) bool {
-	return fn.Signature().Recv() != nil && (takesContext(fn) || waits[fn.Name()])
+	return takesContext(fn) || fn.Signature().Recv() != nil && waits[fn.Name()]
 }
 
 // takesContext reports whether the first parameter is a context.

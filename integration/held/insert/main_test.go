@@ -19,7 +19,7 @@ func TestFind(t *testing.T) {
 	for _, o := range all {
 		names = append(names, strings.TrimPrefix(o.name, "integration/held/insert/testdata/paths."))
 	}
-	want := []string{"byInterface", "condition", "inBranch", "inFunction", "loop", "one.then", "retry", "twice"}
+	want := []string{"byInterface", "condition", "inBranch", "inFunction", "loop", "one.then", "orbit", "retry", "twice"}
 	if !slices.Equal(names, want) {
 		t.Errorf("found %v, want %v", names, want)
 	}

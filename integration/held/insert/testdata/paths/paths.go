@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
+	"github.com/synadia-io/orbit.go/jetstreamext"
 )
 
 type pinger interface{ ping(ctx context.Context) error }
@@ -97,4 +99,10 @@ func inFunction(ctx context.Context, o one, each func(func() error) error) error
 func byInterface(ctx context.Context, p pinger) error {
 	_ = p.ping(ctx)    // held
 	return p.ping(ctx) // held
+}
+
+func orbit(ctx context.Context, js jetstream.JetStream) error {
+	_, _ = jetstreamext.GetBatch(ctx, js, "s", 1)    // held
+	_, err := jetstreamext.GetBatch(ctx, js, "s", 1) // held
+	return err
 }
