@@ -236,7 +236,7 @@ func TestHeldOwn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			held.Each(t, "processor/lease.shard.own", kind, func(t *testing.T, during func(happen func())) {
 				s, j := startAlone(t), &journal{}
-				a, c := s.prepare("a", Options{}), s.prepare("c", impatient)
+				a, c := s.prepare("a", Options{}, asksAgain), s.prepare("c", impatient, asksAgain)
 				during(func() {
 					if kind == held.Restart {
 						s.stop()
