@@ -56,6 +56,12 @@ type natsServer struct {
 func startNATS(t *testing.T) *natsServer {
 	t.Helper()
 	t.Parallel()
+	return startAlone(t)
+}
+
+// startAlone starts a server for a test that does not run beside others.
+func startAlone(t *testing.T) *natsServer {
+	t.Helper()
 	s := &natsServer{t: t, opts: server.Options{Host: "127.0.0.1", Port: freeport.Take(t), JetStream: true,
 		StoreDir: t.TempDir(), NoLog: true, NoSigs: true}}
 	s.start()
