@@ -151,7 +151,9 @@ func keeps(t *testing.T, dir string) (files []string) {
 }
 
 // isData reports whether a file is one from which a server begins.
-func isData(name string) bool { return strings.HasSuffix(name, ".rdb") || strings.HasSuffix(name, ".aof") }
+func isData(name string) bool {
+	return strings.HasSuffix(name, ".rdb") || strings.HasSuffix(name, ".aof")
+}
 
 // slow lets a server take a while to write its files, until it is started again.
 func slow(t *testing.T, client *redis.Client) {
