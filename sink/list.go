@@ -105,8 +105,8 @@ func (pos listPosition) valid(shards int) bool {
 // List reads a collection in pages, in no particular order unless opts.Order says so.
 //
 // A document that exists, unchanged, from the first page to the last is in exactly one of
-// them. No page has a document twice. A page may have fewer documents than the limit, or none, and not be the last: large
-// documents fill it, and so does a search for a prefix.
+// them. No page has a document twice. A page may have fewer documents than the limit, or none,
+// and not be the last: large documents fill it, and so does a search for a prefix.
 //
 // List goes through the expiry index, in which each document has a place that does not change
 // unless the document does. So a page costs the same wherever it begins.
