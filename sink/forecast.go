@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"hash/maphash"
 	"math"
 	"sync/atomic"
 	"time"
@@ -168,7 +169,9 @@ func (ps *shards) outside(ctx context.Context, collection string, least, most in
 	until := time.Now().Add(outsideFor)
 	var sum atomic.Int64
 	var cut atomic.Bool
+	seed := maphash.MakeSeed()
 	err = ps.each(func(p int) error {
+		counted := map[uint64]bool{} // by the hash of the id: there may be a million
 		l := lister{shards: ps, collection: collection, headers: true, cuts: ttlrules.Cuts{Inherit: ttlrules.NoCut,
 			Own: ttlrules.NoCut}}
 		for at := (listPosition{Shard: p, Index: layout.ByOwn}); ; {
@@ -184,7 +187,9 @@ func (ps *shards) outside(ctx context.Context, collection string, least, most in
 				if err != nil {
 					return fmt.Errorf("a document of %s: %w: %w", collection, ErrForeign, err)
 				}
-				if !v.expired(h) && !h.Clock().Keeps(least, most) {
+				id := maphash.String(seed, found.Str(0))
+				if !v.expired(h) && !h.Clock().Keeps(least, most) && !counted[id] {
+					counted[id] = true
 					sum.Add(1)
 				}
 			}

@@ -105,8 +105,8 @@ func (pos listPosition) valid(shards int) bool {
 // List reads a collection in pages, in no particular order unless opts.Order says so.
 //
 // A document that exists, unchanged, from the first page to the last is in exactly one of
-// them. A page may have fewer documents than the limit, or none, and not be the last: large
-// documents fill it, and so does a search for a prefix.
+// them. No page has a document twice. A page may have fewer documents than the limit, or none,
+// and not be the last: large documents fill it, and so does a search for a prefix.
 //
 // List goes through the expiry index, in which each document has a place that does not change
 // unless the document does. So a page costs the same wherever it begins.
@@ -132,7 +132,8 @@ func (r *Reader) List(ctx context.Context, collection string, opts ListOptions) 
 	if pos.Ordered != nil {
 		return ps.listOrdered(ctx, collection, opts, *pos.Ordered)
 	}
-	l := lister{shards: ps, collection: collection, opts: opts, documents: []Document{}}
+	l := lister{shards: ps, collection: collection, opts: opts, documents: []Document{},
+		taken: map[string]bool{}}
 	first, err := ps.view(ctx, pos.Shard, collection)
 	if err != nil {
 		return Page{}, err
@@ -157,10 +158,11 @@ type lister struct {
 	opts       ListOptions
 	headers    bool // the script returns the headers of documents alone
 
-	documents []Document // of the page
-	bytes     int        // of their bodies and ids
-	examined  int        // members of the indexes that Redis has examined
-	loaded    int        // bytes of values
+	documents []Document      // of the page
+	taken     map[string]bool // their ids
+	bytes     int             // of their bodies and ids
+	examined  int             // members of the indexes that Redis has examined
+	loaded    int             // bytes of values
 
 	cuts ttlrules.Cuts // of the latest view
 }
@@ -229,7 +231,8 @@ func (l *lister) walk(ctx context.Context, pos *listPosition) (full, ended bool,
 			return false, false, err
 		}
 		l.loaded += len(found.Str(1))
-		if ok {
+		if ok && !l.taken[d.ID] { // one that was renewed since the script before has two places
+			l.taken[d.ID] = true
 			l.documents, l.bytes = append(l.documents, d), l.bytes+len(d.Body)+len(d.ID)
 		}
 	}

@@ -24,6 +24,7 @@ const (
 	_ = iota // the head
 	namesNext
 	namesFound
+	namesServer
 )
 
 const (
@@ -112,10 +113,11 @@ func (ps *shards) collectionNames(ctx context.Context, pos *namesPosition) (sort
 	return sorted, nil
 }
 
-// scanNames returns the names in one hash of a shard, and when the scan began. It reads so many pages at most.
+// scanNames returns the names in one hash of a shard, and when the scan began. It reads so many pages at most. It
+// begins anew in another process of Redis, where a cursor means nothing: names would be left out.
 func (ps *shards) scanNames(ctx context.Context, p int, hash string, pages int) (names []string, began int64,
 	err error) {
-	k := ps.keys[p]
+	k, server := ps.keys[p], ""
 	for cursor := "0"; ; pages-- {
 		reply, _, now, err := ps.run(ctx, namesScript, p, []string{k.State(), k.Config()}, []any{hash, cursor, namesChunk})
 		if err != nil {
@@ -124,8 +126,13 @@ func (ps *shards) scanNames(ctx context.Context, p int, hash string, pages int) 
 		if began == 0 {
 			began = now
 		}
+		if cursor != "0" && reply.Str(namesServer) != server {
+			names, cursor = nil, "0"
+			continue
+		}
+		server = reply.Str(namesServer)
 		names = append(names, strings.Fields(reply.Str(namesFound))...)
-		if cursor = reply.Str(namesNext); cursor == "0" || pages == 1 {
+		if cursor = reply.Str(namesNext); cursor == "0" || pages <= 1 {
 			return names, began, nil
 		}
 	}
@@ -177,5 +184,7 @@ func (ps *shards) nearest(ctx context.Context, collection string, configs int64)
 		}
 		near.of, near.configs, near.found, near.names = ps, configs, time.Now(), names
 	}
-	return wire.Nearest(collection, near.names), nil
+	// The collection itself was configured meanwhile, or in the first shard before this one.
+	others := slices.DeleteFunc(slices.Clone(near.names), func(name string) bool { return name == collection })
+	return wire.Nearest(collection, others), nil
 }

@@ -3,8 +3,9 @@
 --
 -- KEYS  1 state, 2 config
 -- ARGV  1 which names (state or config), 2 cursor, 3 how many fields to examine
--- Returns  {head, next cursor, the names with a space between}: head as in head.lua,
---          without a collection.
+-- Returns  {head, next cursor, the names with a space between, server}: head as in head.lua,
+--          without a collection; server names the process of Redis that knows the cursor ('' if
+--          unknown).
 local state, config = KEYS[1], KEYS[2]
 local which, cursor, count = ARGV[1], ARGV[2], ARGV[3]
 local reply_head = head(state, config)
@@ -21,4 +22,6 @@ for i = 1, #page[2], 2 do
 		names[n] = name
 	end
 end
-return {reply_head, page[1], table.concat(names, ' ')}
+local info = redis.pcall('INFO', 'server')
+local server = type(info) == 'string' and string.match(info, 'run_id:(%w+)') or ''
+return {reply_head, page[1], table.concat(names, ' '), server}

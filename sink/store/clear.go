@@ -97,6 +97,9 @@ func withoutDeadline(ctx context.Context) (context.Context, context.CancelFunc) 
 //
 // The scan passes by all keys of the server, and other programs may have any number there. So the
 // deadline of ctx does not end it: each part has a limit of its own (see scanTimeout).
+//
+// A cursor means nothing to another process of Redis: keys that it has not returned would be left out. So eachKey
+// scans anew if the server was started again meanwhile, or another one has become the master.
 func (p *Shard) eachKey(ctx context.Context, base string, do func(ctx context.Context, keys []string) error) error {
 	ctx, cancel := withoutDeadline(ctx)
 	defer cancel()
@@ -114,14 +117,25 @@ func (p *Shard) eachKey(ctx context.Context, base string, do func(ctx context.Co
 		}
 		return next, nil
 	}
-	scan := func(ctx context.Context, node redis.Cmdable) error {
+	once := func(ctx context.Context, node redis.Cmdable) (parts int, err error) {
 		for cursor := uint64(0); ; {
-			next, err := part(ctx, node, cursor)
+			if cursor, err = part(ctx, node, cursor); cursor == 0 || err != nil {
+				return parts, err
+			}
+			parts++
+		}
+	}
+	scan := func(ctx context.Context, node redis.Cmdable) error {
+		for {
+			before, err := processOf(ctx, node)
 			if err != nil {
 				return err
 			}
-			if cursor = next; cursor == 0 {
-				return nil
+			if parts, err := once(ctx, node); parts == 0 || err != nil {
+				return err
+			}
+			if after, err := processOf(ctx, node); after == before || err != nil {
+				return err
 			}
 		}
 	}
@@ -147,6 +161,14 @@ func (p *Shard) eachKey(ctx context.Context, base string, do func(ctx context.Co
 		return fmt.Errorf("scan the keys of shard %d: %w", p.id, err)
 	}
 	return err
+}
+
+// processOf names the process of a server; "" if the server does not tell.
+func processOf(ctx context.Context, node redis.Cmdable) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, scanTimeout)
+	defer cancel()
+	server, err := info(ctx, node, "server")
+	return server["run_id"], err
 }
 
 // settled returns an error unless a master has the slot of the shard and is not moving it. A

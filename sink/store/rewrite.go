@@ -53,12 +53,20 @@ func rewrite(ctx context.Context, node redis.Cmdable) error {
 	return nil
 }
 
-// background begins something in the background of the server, and waits until it is done.
+// background begins something in the background of the server, and waits until it is done. A process of Redis that was
+// started meanwhile, or that has become the master, has done nothing, whatever its status is: there it begins anew.
 func background(ctx context.Context, node redis.Cmdable, what, status string, busy func(map[string]string) bool,
 	begin func(context.Context) *redis.StatusCmd) error {
-	begun := false
+	begun, process := false, ""
 	for {
 		p, err := info(ctx, node, "persistence")
+		now := ""
+		if err == nil {
+			now, err = processOf(ctx, node) // asked last: so the status is of this process, or of one that has ended
+		}
+		if now != process {
+			begun, process = false, now
+		}
 		switch {
 		case err != nil:
 			return explainDenied(err)
@@ -86,5 +94,5 @@ func background(ctx context.Context, node redis.Cmdable, what, status string, bu
 func isBusy(err error) bool {
 	var answer redis.Error
 	return errors.As(err, &answer) && (strings.Contains(answer.Error(), "in progress") ||
-		strings.Contains(answer.Error(), "can't be executed") || strings.Contains(answer.Error(), "Can't BGSAVE"))
+		strings.Contains(answer.Error(), "can't be executed") || strings.Contains(answer.Error(), "can't BGSAVE"))
 }

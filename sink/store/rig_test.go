@@ -10,7 +10,10 @@ import (
 	"github.com/seed18712806/lapse/integration/harness/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// The thread that starts servers lives as long as the tests.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/seed18712806/lapse/integration/harness/child.run"))
+}
 
 // ctx is for calls to a server that ends with the test.
 var ctx = context.Background()
