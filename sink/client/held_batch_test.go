@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -233,6 +234,9 @@ func TestHeldNewBatch(t *testing.T) {
 	}
 }
 
+// late lets something happen for an operation that has fewer gaps.
+func late(happen func()) *time.Timer { return time.AfterFunc(3*time.Second, happen) }
+
 // TestHeldLogAppears: lapse makes its streams while a batch waits for a log. The batch finds out into how many shards it
 // is divided, and its writes reach the logs of their shards.
 func TestHeldLogAppears(t *testing.T) {
@@ -242,8 +246,11 @@ func TestHeldLogAppears(t *testing.T) {
 				held.Each(t, "sink/client."+operation, held.Write, func(t *testing.T, during func(func())) {
 					url := startMapped(t, shards, natstest.Options{})
 					h := &heldBatch{t: t, shards: shards, c: client.NewProxied(t, url, limit)}
-					during(func() { h.b = newLogs(t, url, shards, nil) })
+					appears := sync.OnceFunc(func() { h.b = newLogs(t, url, shards, nil) })
+					during(appears)
+					defer late(appears).Stop()
 					h.begin()
+					appears()
 					h.send(20)
 					h.check(0)
 				})
@@ -287,12 +294,14 @@ func TestHeldAbsentLog(t *testing.T) {
 		t.Run(operation, func(t *testing.T) {
 			held.Each(t, "sink/client."+operation, held.Write, func(t *testing.T, during func(func())) {
 				b := newBench(t, false)
-				during(func() {
+				appears := sync.OnceFunc(func() {
 					if _, err := b.js.CreateStream(context.WithoutCancel(t.Context()), jetstream.StreamConfig{
 						Name: wire.DefaultPrefix.LogStream(), Subjects: wire.DefaultPrefix.Log(0, 1).Subjects()}); err != nil {
 						t.Error(err)
 					}
 				})
+				during(appears)
+				defer late(appears).Stop()
 				b.publishOne(t, b.client(t, limit))
 			})
 		})

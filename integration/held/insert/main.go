@@ -92,4 +92,6 @@ func check(operations []operation, kinds map[string][]string) error {
 }
 
 // leftOut names the operations that need no test, and says why.
-var leftOut = map[string]string{}
+var leftOut = map[string]string{
+	"sink/client.stripe.receive": "its calls are alternatives: a stripe that is pinned anew is not sure, and begins nothing",
+}
