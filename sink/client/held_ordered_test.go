@@ -159,7 +159,7 @@ func TestHeldBegin(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := errors.Join(dead.Error(), b.nc.FlushWithContext(t.Context())); err != nil {
+		if err := errors.Join(dead.Error(), b.nc.Flush()); err != nil {
 			t.Fatal(err)
 		}
 		b.unpin(t)
@@ -230,7 +230,7 @@ func TestHeldRenew(t *testing.T) {
 				select {
 				case <-happened:
 				case <-ctx.Done():
-				case <-time.After(15 * time.Second): // there are fewer gaps
+				case <-time.After(limit):
 				}
 			}
 			return nil
@@ -246,9 +246,13 @@ func TestHeldRenew(t *testing.T) {
 // another one gets the stripe. From the moment at which that one has begun a message, the first one neither acknowledges
 // it nor begins another one of the document, although it has a connection again.
 func TestHeldTakeover(t *testing.T) {
+	const versions = 3
+	runs := 0
 	held.Each(t, "sink/client.stripe.work", held.Takeover, func(t *testing.T, during func(func())) {
+		if runs++; runs == versions {
+			return // there are no more gaps
+		}
 		b := newBench(t, true)
-		const versions = 3
 		for version := range versions {
 			b.due(t, "1", version)
 		}
@@ -291,7 +295,14 @@ func TestHeldTakeover(t *testing.T) {
 		running, end := context.WithCancel(ctx)
 		first := make(chan error, 1)
 		go func() {
-			first <- c.Ordered(running, opts, o.handle("first", func(_ context.Context, m *client.Ordered) error {
+			first <- c.Ordered(running, opts, o.handle("first", func(ctx context.Context, m *client.Ordered) error {
+				if m.Header.Get("Version") == "0" { // then the handler gets the others without a pause
+					if err := poll.Until(ctx, limit, func(ctx context.Context) error {
+						return b.delivered(ctx, versions)
+					}); err != nil {
+						t.Error(err)
+					}
+				}
 				select {
 				case <-begun:
 					t.Errorf("the first process begins message %d behind a takeover", m.Seq)
@@ -302,10 +313,7 @@ func TestHeldTakeover(t *testing.T) {
 		}()
 		select {
 		case <-happened:
-		case <-time.After(30 * time.Second): // there are fewer gaps
-			end()
-			<-first
-			return
+		case <-ctx.Done():
 		}
 		end()
 		if err := <-first; err != nil {
@@ -342,7 +350,11 @@ func (b *bench) unpin(t *testing.T) {
 // TestHeldGiveUp: a process with more than its share of the stripes has given one up, and there is no connection when it
 // looks its consumer up again. It goes on once there is one.
 func TestHeldGiveUp(t *testing.T) {
+	runs := 0
 	held.Each(t, "sink/client.stripe.giveUp", held.Reconnection, func(t *testing.T, during func(func())) {
+		if runs++; runs > 1 {
+			return // there is one gap
+		}
 		b := newBench(t, true)
 		c := client.NewProxied(t, b.url, limit)
 		o := heldOrder{t: t}

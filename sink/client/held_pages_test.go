@@ -4,8 +4,10 @@ package client_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/seed18712806/lapse/integration/held"
@@ -44,7 +46,7 @@ func change(t *testing.T, all *client.Collection[counter]) {
 }
 
 // TestHeldPages: somebody writes between two pages of a list or a query. Each document that nobody writes comes once,
-// one that is written as it was or as it is.
+// one that is written as it was, or as it is, or as both.
 func TestHeldPages(t *testing.T) {
 	for operation, read := range map[string]func(*client.Collection[counter]) (map[string][]int, error){
 		"List": func(all *client.Collection[counter]) (got map[string][]int, failed error) {
@@ -77,12 +79,11 @@ func TestHeldPages(t *testing.T) {
 				}
 				for i := range documents {
 					id := fmt.Sprint("doc ", i)
-					versions := got[id]
-					switch {
-					case len(versions) > 1, len(versions) == 0 && i != 3:
-						t.Errorf("%s comes %d times", id, len(versions))
-					case len(versions) == 1 && versions[0] != 1 && (i != 2 || versions[0] != 2):
-						t.Errorf("%s comes in version %d", id, versions[0])
+					switch isWritten := i == 1 || i == 2; {
+					case len(got[id]) > 1 && !isWritten, len(got[id]) == 0 && i != 3:
+						t.Errorf("%s comes %d times", id, len(got[id]))
+					case slices.Max(append(got[id], 1)) > 1 && i != 2, slices.Max(append(got[id], 1)) > 2:
+						t.Errorf("%s comes in versions %v", id, got[id])
 					}
 				}
 			})
@@ -97,48 +98,75 @@ func TestHeldState(t *testing.T) {
 	for _, operation := range []string{"Client.Documents", "Client.pages", "Client.Watch", "Client.readOn"} {
 		t.Run(operation, func(t *testing.T) {
 			held.Each(t, "sink/client."+operation, held.Write, func(t *testing.T, during func(func())) {
-				_, all := watched(t)
+				l, all := watched(t)
 				fill(t, all, wire.DefaultListLimit+50)
-				during(func() { change(t, all) })
+				happened := false
+				during(func() { happened = true; change(t, all) })
 				ctx, stop := context.WithTimeout(t.Context(), limit)
 				defer stop()
-				last, ends := map[string]int{}, map[string]client.ChangeKind{}
-				err := all.Watch(ctx, func(c client.Change[counter]) error {
-					if c.Kind == client.Current {
-						_, err := all.Upsert(ctx, "doc 2", counter{3})
-						if err == nil {
-							_, err = all.Upsert(ctx, "last", counter{1})
-						}
-						return err
+				opts := client.WatchOptions{Collection: "all", Changes: true, Watching: func([]string) {
+					last := counter{2}
+					if happened {
+						last.N = 3
 					}
-					was, there := last[c.ID]
-					if c.Kind != client.Deleted && !c.Unchanged {
-						if c.ID == "doc 2" && c.Value.N == 3 && was == 1 && ends["new"] == "" {
-							was = 2 // nothing has happened
-						}
-						if there && c.Value.N != was+1 {
-							t.Errorf("%s %s: version %d behind version %d", c.Kind, c.ID, c.Value.N, was)
-						}
-						last[c.ID] = c.Value.N
+					_, err := all.Upsert(ctx, "doc 2", last)
+					if err == nil {
+						_, err = all.Upsert(ctx, "last", counter{1})
 					}
-					if ends[c.ID] = c.Kind; c.ID == "last" {
+					if err != nil {
+						t.Error(err)
+					}
+				}}
+				seen := heldVersions{t: t, last: map[string]int{}, ends: map[string]string{}, etags: map[string]bool{}}
+				if err := l.Client().Watch(ctx, opts, func(n client.Notification) error {
+					if seen.note(n); seen.ends["last"] != "" {
 						stop()
 					}
 					return nil
-				})
-				if err != nil {
+				}); err != nil {
 					t.Fatal(err)
 				}
-				if len(last) < wire.DefaultListLimit+50 || last["doc 2"] != 3 || last["last"] != 1 {
-					t.Errorf("%d documents, %d of them", last["doc 2"], len(last))
+				if documents := len(seen.last); documents < wire.DefaultListLimit+50 {
+					t.Errorf("%d documents have come", documents)
 				}
-				if _, err := all.Get(t.Context(), "doc 3"); err != nil && ends["doc 3"] != client.Deleted && ends["doc 3"] != "" {
-					t.Errorf("the end of doc 3 is %s", ends["doc 3"])
-				}
-				if _, err := all.Get(t.Context(), "new"); err == nil && ends["new"] == "" {
-					t.Error("the new document has not come")
+				if end := seen.ends["doc 3"]; happened && (seen.ends["new"] == "" || end != "" && end != "deleted") {
+					t.Errorf("the end of doc 3 is %s, that of the new document %s", end, seen.ends["new"])
 				}
 			})
 		})
 	}
+}
+
+// heldVersions is what a watch has of each document.
+type heldVersions struct {
+	t     *testing.T
+	last  map[string]int    // the last value
+	ends  map[string]string // the last kind
+	etags map[string]bool   // by id and etag
+}
+
+// note notes a document or a change. A version may come once, and each but those of a touch behind the one before it.
+func (v *heldVersions) note(n client.Notification) {
+	v.t.Helper()
+	if n.Current {
+		return
+	}
+	id, kind, etag, body := n.ID, "stored", wire.Etag(0), []byte(nil)
+	if d := n.Document; d != nil {
+		id, etag, body = d.ID, d.Etag, d.Document
+	} else {
+		kind, etag, body = n.Changed.Kind(), n.Changed.Etag, n.Changed.Document
+	}
+	if v.ends[id] = kind; kind == "deleted" || len(body) == 0 {
+		return
+	}
+	var c counter
+	if err := json.Unmarshal(body, &c); err != nil {
+		v.t.Error(err)
+	}
+	version := fmt.Sprint(id, " ", etag)
+	if was, ok := v.last[id]; v.etags[version] || ok && c.N != was+1 && id != "doc 1" {
+		v.t.Errorf("%s %s: value %d behind value %d", kind, version, c.N, was)
+	}
+	v.last[id], v.etags[version] = c.N, true
 }
