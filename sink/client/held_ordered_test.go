@@ -249,8 +249,8 @@ func TestHeldTakeover(t *testing.T) {
 	const versions = 3
 	runs := 0
 	held.Each(t, "sink/client.stripe.work", held.Takeover, func(t *testing.T, during func(func())) {
-		if runs++; runs == versions {
-			return // there are no more gaps
+		if runs++; runs > 1 {
+			return // whether there are more gaps depends on the pace
 		}
 		b := newBench(t, true)
 		for version := range versions {
@@ -295,14 +295,7 @@ func TestHeldTakeover(t *testing.T) {
 		running, end := context.WithCancel(ctx)
 		first := make(chan error, 1)
 		go func() {
-			first <- c.Ordered(running, opts, o.handle("first", func(ctx context.Context, m *client.Ordered) error {
-				if m.Header.Get("Version") == "0" { // then the handler gets the others without a pause
-					if err := poll.Until(ctx, limit, func(ctx context.Context) error {
-						return b.delivered(ctx, versions)
-					}); err != nil {
-						t.Error(err)
-					}
-				}
+			first <- c.Ordered(running, opts, o.handle("first", func(_ context.Context, m *client.Ordered) error {
 				select {
 				case <-begun:
 					t.Errorf("the first process begins message %d behind a takeover", m.Seq)
