@@ -263,7 +263,7 @@ func (l *connection) PublishError(subject string, err error) error {
 	case errors.Is(err, nats.ErrMaxPayload):
 		return fmt.Errorf("the message is larger than the server's maximum payload of %d bytes: a document may have 8 KiB "+
 			"less than that", l.NC.MaxPayload())
-	case l.IsLost():
+	case l.isUnsent(err):
 		return l.Lost()
 	default:
 		return fmt.Errorf("publish %s: %w", subject, err)

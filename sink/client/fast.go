@@ -142,7 +142,7 @@ func (f *fast) send(ctx context.Context, n uint64, msg *nats.Msg) (done bool, er
 	return f.add(ctx, lane, sent{n, msg})
 }
 
-// add sends a message in the open batch of a lane, or a new one.
+// add sends a message in the open batch of a lane, or a new one. Without a connection it waits for one.
 func (f *fast) add(ctx context.Context, lane *lane, s sent) (done bool, err error) {
 	if err := f.p.l.AwaitConnection(ctx); err != nil {
 		return false, err
@@ -165,6 +165,9 @@ func (f *fast) add(ctx context.Context, lane *lane, s sent) (done bool, err erro
 	}
 	if err := f.p.l.NC.PublishMsg(&msg); err != nil {
 		f.leave(lane, b, s)
+		if f.p.l.isUnsent(err) && f.p.failed.Err() == nil {
+			return f.add(ctx, lane, s)
+		}
 		return false, err
 	}
 	f.touch(lane)

@@ -136,14 +136,19 @@ const connectedEvery = 25 * time.Millisecond
 // Send publishes a message. If there is no connection, it waits for one as long as ctx and
 // the timeout allow: nothing is sent before.
 func (l *connection) Send(ctx context.Context, msg *nats.Msg) error {
-	err := l.NC.PublishMsg(msg)
-	if err == nil || !l.IsLost() || errors.Is(err, nats.ErrMaxPayload) {
-		return err
+	within, cancel := context.WithTimeout(ctx, l.Timeout)
+	defer cancel()
+	for {
+		err := l.NC.PublishMsg(msg)
+		if err == nil || !l.isUnsent(err) || l.AwaitConnection(within) != nil {
+			return err
+		}
 	}
-	if waitErr := l.AwaitConnection(ctx); waitErr != nil {
-		return err
-	}
-	return l.NC.PublishMsg(msg)
+}
+
+// isUnsent reports whether a message was not sent because there was no connection. There may be one again by now.
+func (l *connection) isUnsent(err error) bool {
+	return errors.Is(err, nats.ErrReconnectBufExceeded) || l.IsLost() && !errors.Is(err, nats.ErrMaxPayload)
 }
 
 // AwaitConnection waits for a connection as long as ctx and the timeout allow.

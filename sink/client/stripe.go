@@ -297,7 +297,7 @@ func (n *stripe) look(ctx context.Context) (done bool, err error) {
 }
 
 // giveUp lets another process have the stripe.
-func (n *stripe) giveUp(ctx context.Context) (err error) {
+func (n *stripe) giveUp(ctx context.Context) error {
 	n.pin = "" // overShare has counted it
 	n.drop()
 	select {
@@ -305,7 +305,10 @@ func (n *stripe) giveUp(ctx context.Context) (err error) {
 	case <-ctx.Done():
 		return nil
 	}
-	n.consumer, err = n.find(ctx) // it knows no pin
+	consumer, err := n.find(ctx)
+	if err == nil {
+		n.consumer = consumer // it knows no pin; the server refuses that of the former one
+	}
 	return err
 }
 

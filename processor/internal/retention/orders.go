@@ -14,7 +14,7 @@ import (
 )
 
 // Ask asks for a snapshot, or how far one is that was asked for before: since is 0, or
-// what Ask has returned.
+// what Ask has returned, which a new owner takes as an order anew.
 func (k *Keeper) Ask(since int64) wire.SnapshotReply {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -23,13 +23,15 @@ func (k *Keeper) Ask(since int64) wire.SnapshotReply {
 		if k.seen != nil { // by the clock of NATS, as the snapshots
 			since = k.seen.TimeStamp.UnixMilli() + 1
 		}
-		k.asked.Store(max(since, k.asked.Load()))
+	}
+	a := wire.SnapshotReply{Since: since, Done: len(k.generations) > 0 && k.generations[0].Begun >= since}
+	if !a.Done && since > k.asked.Load() {
+		k.asked.Store(since)
 		select {
 		case k.poke <- struct{}{}:
 		default:
 		}
 	}
-	a := wire.SnapshotReply{Since: since, Done: len(k.generations) > 0 && k.generations[0].Begun >= since}
 	if k.failure != nil {
 		a.Failure = k.failure.Error()
 	}
