@@ -36,10 +36,10 @@ func throughProxy(t *testing.T, config jetstream.StreamConfig) (*rig, *Publisher
 // reconnect cuts the connection of a publisher, and waits until it is there again.
 func reconnect(t *testing.T, p *Publisher, through *proxy.Proxy) {
 	t.Helper()
-	before := p.reconnects()
+	before := p.acks.line.Number()
 	through.Cut()
 	if err := poll.Met(time.Minute, "the publisher has connected again", func() bool {
-		return p.reconnects() > before && p.js.Conn().IsConnected()
+		return p.acks.line.Number() > before && p.js.Conn().IsConnected()
 	}); err != nil {
 		t.Error(err)
 	}

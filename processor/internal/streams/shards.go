@@ -177,9 +177,9 @@ var ErrMapping = errors.New("NATS does not map the writes to their shards")
 // probed stands in subjects for the operation and the collection of a write that is none.
 const probed = "probe"
 
-// CheckMapping finds out whether NATS maps the writes of a shard to its log. It publishes a message
-// that no stream stores, and listens where the mapping has to bring it. If the connection is lost meanwhile, it does not
-// know, and returns nats.ErrConnectionClosed.
+// CheckMapping finds out whether NATS maps the writes of a shard to its log. It publishes a message that no stream
+// stores, and listens where the mapping has to bring it. If the connection is lost meanwhile, it does not know, and
+// returns nats.ErrConnectionClosed.
 func CheckMapping(ctx context.Context, nc *nats.Conn, log wire.Log) error {
 	if log.Shards <= 1 {
 		return nil
