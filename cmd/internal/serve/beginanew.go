@@ -33,7 +33,7 @@ func BeginAnew(ctx context.Context, opts Options, accepted processor.Accepted) (
 	}
 	p.openedRedis(db)
 	one := opts.Processor
-	one.Logger = opts.Logger
+	one.Logger, one.Shards = opts.Logger, max(one.Shards, 1)
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, nil, err

@@ -2,7 +2,6 @@ package streams
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -107,7 +106,7 @@ func (f Filling) fill(ctx context.Context, js jetstream.JetStream) (last uint64,
 		if f.keep {
 			continue
 		}
-		if err := f.stream.DeleteMsg(ctx, last); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		if err := f.stream.DeleteMsg(ctx, last); err != nil {
 			return 0, fmt.Errorf("remove a filling of stream %s: %w", f.stream.CachedInfo().Config.Name, err)
 		}
 	}
