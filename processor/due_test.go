@@ -130,7 +130,7 @@ func TestG3_DueMessagesOfADeadOwner(t *testing.T) {
 		p := r.run()
 		r.config("c", `{"defaultTtl":-1}`)
 		p.stop(t)
-		soon := wire.Time(time.Now().UnixMilli()) + 1500
+		soon := wire.Time(time.Now().UnixMilli()) + 6000 // later than all are written
 		var want []string
 		for i := range 8 {
 			for _, target := range []string{"mail", "mail.send", "a.b.c"} {

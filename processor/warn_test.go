@@ -68,7 +68,7 @@ func TestG3_Warnings(t *testing.T) {
 		lives := r.put("c", "lives", `{"n":1}`)
 		own := r.put("c", "own", scaled(`{"ttl":%d}`, 4))
 		r.put("c", "short", scaled(`{"ttl":%d}`, 1)) // its deadline is nearer than the warning
-		at := lives.Ts + 2500*slower
+		at := lives.Ts + 3500*slower
 		r.must(201, prefix.Write(wire.Upsert, "c", "at"), `{}`, wire.HeaderExpiresAt, at.String())
 		r.put("c", "never", `{"ttl":-1}`)
 		r.put("none", "unwarned", `{}`)

@@ -6,6 +6,7 @@
 //	                       -overlay of the command go wants
 //	insert check FILE      reads the lines that tests have noted (LAPSE_HELD), prints what has happened within each
 //	                       operation, and fails if there is one within which nothing has
+//	insert compare FILE    fails unless what check has printed into the file has all operations that there are
 //
 //	main.go    the commands, the table
 //	find.go    which functions make calls
@@ -59,8 +60,14 @@ func run(args []string) error {
 			return err
 		}
 		return check(operations, held.Kinds(strings.Split(string(text), "\n")))
+	case len(args) == 2 && args[0] == "compare":
+		text, err := os.ReadFile(args[1])
+		if err != nil {
+			return err
+		}
+		return compare(operations, strings.Split(strings.TrimSpace(string(text)), "\n"))
 	}
-	return errors.New("usage: insert list | into DIRECTORY | check FILE")
+	return errors.New("usage: insert list | into DIRECTORY | check FILE | compare FILE")
 }
 
 // check prints the table, and fails if nothing has happened within an operation.
@@ -71,15 +78,15 @@ func check(operations []operation, kinds map[string][]string) error {
 		slices.Sort(some)
 		switch why, left := leftOut[o.name]; {
 		case len(some) > 0:
-			fmt.Printf("%s\t%s\n", o.name, strings.Join(some, ", "))
+			fmt.Printf("%s: %s\n", o.name, strings.Join(some, ", "))
 		case left:
-			fmt.Printf("%s\tleft out: %s\n", o.name, why)
+			fmt.Printf("%s: left out: %s\n", o.name, why)
 		case len(kinds[o.name]) > 0:
 			untested++
-			fmt.Printf("%s\tNOTHING, although it made more than one call\t%s\n", o.name, o.at())
+			fmt.Printf("%s: NOTHING, although it made more than one call\n", o.name)
 		default:
 			untested++
-			fmt.Printf("%s\tNOTHING, as it never made a second call\t%s\n", o.name, o.at())
+			fmt.Printf("%s: NOTHING, as it never made a second call\n", o.name)
 		}
 	}
 	for name := range leftOut {
@@ -90,6 +97,31 @@ func check(operations []operation, kinds map[string][]string) error {
 	if untested > 0 {
 		return fmt.Errorf("in %d of %d operations nothing has happened between two calls: write a test with held.Each",
 			untested, len(operations))
+	}
+	return nil
+}
+
+// compare fails unless lines that check has printed are about all operations, and about no others.
+func compare(operations []operation, lines []string) error {
+	known := map[string]bool{}
+	for _, line := range lines {
+		name, _, _ := strings.Cut(line, ": ")
+		known[name] = true
+	}
+	var wrong []string
+	for _, o := range operations {
+		if !known[o.name] {
+			wrong = append(wrong, fmt.Sprintf("%s (%s) makes more than one call: write a test with held.Each, and run "+
+				"make held", o.name, o.at()))
+		}
+		delete(known, o.name)
+	}
+	for name := range known {
+		wrong = append(wrong, name+" makes no more than one call, or is gone: run make held")
+	}
+	slices.Sort(wrong)
+	if len(wrong) > 0 {
+		return errors.New(strings.Join(wrong, "\n"))
 	}
 	return nil
 }
