@@ -61,7 +61,8 @@ func find(patterns []string) (all []operation, err error) {
 	}
 	f.spread()
 	for fn, of := range f.functions {
-		if of.calls && f.most(of) > 1 {
+		listed := !slices.Contains(without, strings.TrimPrefix(fn.Pkg().Path(), module))
+		if listed && of.calls && f.most(of) > 1 {
 			all = append(all, operation{nameOf(fn), of})
 		}
 	}

@@ -29,6 +29,10 @@ import (
 // rooms are the packages whose operations are listed.
 var rooms = []string{"./processor/...", "./sink/...", "./cmd/internal/..."}
 
+// without are packages whose operations are not: the command line makes the requests of a person, one after the other,
+// by the operations of the client; clienttest is for tests.
+var without = []string{"cmd/internal/cli", "sink/client/clienttest"}
+
 func main() {
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "insert:", err)
