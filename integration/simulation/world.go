@@ -292,11 +292,14 @@ func (w *World) lane(c natsmodel.Command) string {
 	if isQuery(c) {
 		return shown(c.Subject) + " " + anonymous(c.Subject, c.Data)
 	}
-	return c.Subject
+	return shown(c.Subject)
 }
 
-// shown is a subject without the name of a consumer, which is random.
+// shown is a subject without the name of a consumer or of an inbox, which is random.
 func shown(subject string) string {
+	if strings.HasPrefix(subject, "_INBOX.") {
+		return "_INBOX"
+	}
 	if strings.HasPrefix(subject, "$JS.API.CONSUMER.") {
 		return subject[:strings.LastIndexByte(subject, '.')]
 	}
