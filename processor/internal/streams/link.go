@@ -182,7 +182,8 @@ func Again(ctx context.Context, logger *slog.Logger, ask func(context.Context) e
 		again := MayPass(err)
 		if again && !told {
 			told = true
-			logger.Warn("NATS does not answer a request, perhaps because its servers have just started: lapse repeats it",
+			logger.Warn("NATS refuses a request or is not there, perhaps because its servers have just started: "+
+				"lapse repeats the request",
 				slog.Any("error", err))
 		}
 		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) && (!again || !backoff.Wait(ctx, between)) {

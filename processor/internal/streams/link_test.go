@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -41,6 +42,7 @@ func TestAgain(t *testing.T) {
 		{"a server is not known yet", refuses(offline), 5, nil, nil, 5 * between, true},
 		{"a server is not known", refuses(offline), 1000, nil, offline, all, true},
 		{"there is no leader yet", refuses(unavailable), 2, nil, nil, 2 * between, true},
+		{"the connection is made again", refuses(nats.ErrReconnectBufExceeded), 2, nil, nil, 2 * between, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
