@@ -189,29 +189,44 @@ func domainOf(c jetstream.StreamConfig) string {
 }
 
 func makeMirror(ctx context.Context, js jetstream.JetStream, origin *Origin, name string, o Options) error {
-	info, err := origin.Info(ctx, name)
+	c, err := mirrorConfig(ctx, origin, name, o)
 	if err != nil {
 		return err
 	}
+	return createMirror(ctx, js, origin, c, o)
+}
+
+// mirrorConfig is the configuration of a mirror of a stream of the first region.
+func mirrorConfig(ctx context.Context, origin *Origin, name string, o Options) (c jetstream.StreamConfig, err error) {
+	info, err := origin.Info(ctx, name)
+	if err != nil {
+		return c, err
+	}
 	if info.Config.Mirror != nil {
-		return mismatch(name, "the region in the JetStream domain %q follows another one (%q): follow that", origin.Domain,
-			domainOf(info.Config))
+		return c, mismatch(name, "the region in the JetStream domain %q follows another one (%q): follow that",
+			origin.Domain, domainOf(info.Config))
 	}
 	metadata, err := mirrorMetadata(info, origin.Domain)
 	if err != nil {
-		return err
+		return c, err
 	}
 	if region, err := wire.ParseRegion(info.Config.Metadata); err == nil && region.Superseded != nil {
-		return mismatch(name, "the region in the JetStream domain %q is not the first any more: another region was "+
+		return c, mismatch(name, "the region in the JetStream domain %q is not the first any more: another region was "+
 			"promoted %s: follow that", origin.Domain, region.Superseded)
 	}
-	c := asMirror(info.Config, &jetstream.StreamSource{Name: name, Domain: origin.Domain})
+	c = asMirror(info.Config, &jetstream.StreamSource{Name: name, Domain: origin.Domain})
 	c.Metadata, c.Replicas = metadata, max(o.Replicas, 1)
+	return c, nil
+}
+
+// createMirror creates a mirror, unless it is there.
+func createMirror(ctx context.Context, js jetstream.JetStream, origin *Origin, c jetstream.StreamConfig,
+	o Options) error {
 	if _, err := js.CreateStream(ctx, c); err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-		return fmt.Errorf("create stream %s as a mirror of the region in the JetStream domain %q: %w", name, origin.Domain,
-			err)
+		return fmt.Errorf("create stream %s as a mirror of the region in the JetStream domain %q: %w", c.Name,
+			origin.Domain, err)
 	}
-	o.Logger.Info("created a mirror of a stream of the first region", slog.String("stream", name),
+	o.Logger.Info("created a mirror of a stream of the first region", slog.String("stream", c.Name),
 		slog.String("domain", origin.Domain))
 	return nil
 }
@@ -271,18 +286,25 @@ func MakeAnew(ctx context.Context, js jetstream.JetStream, origin *Origin, name 
 			return fmt.Errorf("list the consumers of stream %s: %w", name, err)
 		}
 	}
-	if err := js.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return fmt.Errorf("remove the mirror %s: %w", name, err)
-	}
-	if err := makeMirror(ctx, js, origin, name, o); err != nil {
+	c, err := mirrorConfig(ctx, origin, name, o)
+	if err != nil {
 		return err
 	}
-	for _, c := range consumers {
-		if _, err := js.CreateConsumer(ctx, name, c); err != nil {
-			return fmt.Errorf("make the consumer %s of stream %s again: %w", c.Durable, name, err)
+	// Once the mirror is removed, nothing but this call knows its consumers.
+	return Again(ctx, o.Logger, func(ctx context.Context) error {
+		if err := js.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return fmt.Errorf("remove the mirror %s: %w", name, err)
 		}
-	}
-	return nil
+		if err := createMirror(ctx, js, origin, c, o); err != nil {
+			return err
+		}
+		for _, c := range consumers {
+			if _, err := js.CreateConsumer(ctx, name, c); err != nil {
+				return fmt.Errorf("make the consumer %s of stream %s again: %w", c.Durable, name, err)
+			}
+		}
+		return nil
+	})
 }
 
 // Follow gives a mirror the metadata and the limits that the original has by now: rules of replies, a decision of a
