@@ -146,8 +146,8 @@ func (b *Objects) get(ctx context.Context, request map[string]any) (*events.Stor
 // Names are the names of all objects, and of those of which there is only a part.
 func (b *Objects) Names(ctx context.Context) ([]string, error) { return b.under(ctx, "") }
 
-// under are the names that begin with some tokens, in order. An object that is removed while somebody stores it can leave
-// what is known of it without its pieces: that has a name too.
+// under are the names that begin with some tokens, in order. An object that is removed while somebody stores it can
+// leave what is known of it without its pieces: that has a name too.
 func (b *Objects) under(ctx context.Context, tokens string) (names []string, err error) {
 	info, err := b.stream.Info(ctx, jetstream.WithSubjectFilter("$O."+b.bucket+".>"))
 	if err != nil {
