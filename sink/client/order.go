@@ -14,7 +14,12 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-const askEvery = 250 * time.Millisecond
+const (
+	askEvery = 250 * time.Millisecond
+	// answerWithin is for how long an answer is waited for until the order is given once more: it may be lost with the
+	// connection of the owner.
+	answerWithin = 2 * time.Second
+)
 
 // SnapshotProgress is how far the snapshots of all shards are.
 type SnapshotProgress struct {
@@ -90,7 +95,7 @@ func (f *Forgotten) add(reply wire.SnapshotReply) {
 }
 
 // ask orders a snapshot of a shard, or asks whether it is stored. The owner of the shard may have
-// just changed: then nobody answers for a moment, and the new one takes the order anew.
+// just changed: then nobody answers for a moment, and the new one takes the order anew. An order may be given twice.
 func ask(
 	ctx context.Context, l *connection, shard int, order wire.SnapshotOrder,
 ) (reply wire.SnapshotReply, err error) {
@@ -102,7 +107,10 @@ func ask(
 	within, cancel := l.Within(ctx, subject)
 	defer cancel()
 	for {
-		m, err := l.NC.RequestWithContext(within, subject, body)
+		attempt, end := context.WithTimeout(within, answerWithin)
+		m, err := l.NC.RequestWithContext(attempt, subject, body)
+		late := attempt.Err() != nil && within.Err() == nil
+		end()
 		switch {
 		case err == nil:
 			if err := json.Unmarshal(m.Data, &reply); err != nil {
@@ -113,6 +121,8 @@ func ask(
 			return reply, denial(within)
 		case ctx.Err() != nil:
 			return reply, ctx.Err()
+		case late:
+			continue
 		case within.Err() != nil, !errors.Is(err, nats.ErrNoResponders):
 			return reply, unavailable("the owner of shard %d does not answer (%s): lapse status shows which process it is",
 				shard, err)

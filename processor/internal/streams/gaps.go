@@ -224,10 +224,17 @@ func (l *Log) CheckJump(ctx context.Context, info *jetstream.StreamInfo, server 
 	left, err := query(ctx, l, "ask what was deleted from the log", func(ctx context.Context) ([]uint64, error) {
 		return events.LeftOut(ctx, l.Streams.Log, after, before)
 	})
-	if err == nil && len(left) > 0 {
-		err = events.Unreadable(info, left[0])
+	if err != nil {
+		return err
 	}
-	return err
+	if len(left) > 0 {
+		return events.Unreadable(info, left[0])
+	}
+	// The log may have been truncated since the first question: then nobody knows what was missing there before.
+	if info, err = l.Info(ctx); err != nil {
+		return err
+	}
+	return CheckOffset(info, l.ID(), after)
 }
 
 // PassGaps notes in the log that a person has decided to go on without the messages that an ErrLogGap

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -143,23 +144,35 @@ func (b *Objects) get(ctx context.Context, request map[string]any) (*events.Stor
 }
 
 // Names are the names of all objects, and of those of which there is only a part.
-func (b *Objects) Names(ctx context.Context) ([]string, error) { return b.under(ctx, ">") }
+func (b *Objects) Names(ctx context.Context) ([]string, error) { return b.under(ctx, "") }
 
-func (b *Objects) under(ctx context.Context, filter string) (names []string, err error) {
-	info, err := b.stream.Info(ctx, jetstream.WithSubjectFilter(b.pieces(filter)))
+// under are the names that begin with some tokens, in order. An object that is removed while somebody stores it can
+// leave what is known of it without its pieces: that has a name too.
+func (b *Objects) under(ctx context.Context, tokens string) (names []string, err error) {
+	info, err := b.stream.Info(ctx, jetstream.WithSubjectFilter("$O."+b.bucket+".>"))
 	if err != nil {
 		return nil, err
 	}
 	for subject := range info.State.Subjects {
-		names = append(names, strings.TrimPrefix(subject, b.pieces("")))
+		name, piece := strings.CutPrefix(subject, b.pieces(""))
+		if !piece {
+			decoded, err := base64.URLEncoding.DecodeString(strings.TrimPrefix(subject, b.meta("")))
+			if err != nil {
+				continue // somebody else has stored it
+			}
+			name = string(decoded)
+		}
+		if strings.HasPrefix(name, tokens) {
+			names = append(names, name)
+		}
 	}
-	return names, nil
+	slices.Sort(names)
+	return slices.Compact(names), nil
 }
 
-// Remove removes all objects whose names begin with some tokens. What is known of an object goes
-// first: its pieces name it until it is gone.
+// Remove removes all objects whose names begin with some tokens. Until it has ended, each of them has a name.
 func (b *Objects) Remove(ctx context.Context, tokens string) error {
-	names, err := b.under(ctx, tokens+".>")
+	names, err := b.under(ctx, tokens+".")
 	if err != nil {
 		return err
 	}

@@ -128,6 +128,9 @@ func (r *Readers) create(ctx context.Context, c jetstream.StreamConfig) error {
 		c.MaxBytes = -1 // it reserves nothing then, and forgets by its age
 		_, err = r.there.CreateStream(ctx, c)
 	}
+	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		return nil // another process has just created it, by other limits: the next Keep compares
+	}
 	if err != nil {
 		return r.failed("create stream "+c.Name, err)
 	}
