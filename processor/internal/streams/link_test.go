@@ -59,7 +59,7 @@ func TestAgain(t *testing.T) {
 				if !errors.Is(err, test.want) || time.Since(began) != test.took {
 					t.Errorf("%v after %d requests and %v, want %v after %v", err, asked, time.Since(began), test.want, test.took)
 				}
-				if n := strings.Count(log.String(), "does not answer a request"); n > 1 || n == 1 != test.told {
+				if n := strings.Count(log.String(), "refuses a request"); n > 1 || n == 1 != test.told {
 					t.Errorf("the log tells %d times of a refusal, want %v", n, test.told)
 				}
 			})
