@@ -22,6 +22,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
+	"github.com/seed18712806/lapse/integration/harness/child"
 	"github.com/seed18712806/lapse/integration/harness/freeport"
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 
@@ -42,7 +43,7 @@ func TestMain(m *testing.M) {
 	if flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
 		_ = flag.Set("test.parallel", "6") // the tests wait for beats and silence, and need little of a processor
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(child.Goroutine))
 }
 
 // natsServer is a server that can be restarted.

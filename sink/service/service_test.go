@@ -23,6 +23,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/seed18712806/lapse/integration/harness/child"
 	"github.com/seed18712806/lapse/integration/harness/natstest/inprocess"
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/service"
@@ -31,7 +32,7 @@ import (
 
 const limit = time.Minute // on every wait
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(child.Goroutine)) }
 
 // connect runs a NATS server for the test. It returns a connection for the service and one for
 // its client.

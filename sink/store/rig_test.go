@@ -6,13 +6,14 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/seed18712806/lapse/integration/harness/child"
 	"github.com/seed18712806/lapse/integration/harness/redistest"
 	"github.com/seed18712806/lapse/integration/harness/storetest"
 )
 
 func TestMain(m *testing.M) {
 	// The thread that starts servers lives as long as the tests.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/seed18712806/lapse/integration/harness/child.run"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(child.Goroutine))
 }
 
 // ctx is for calls to a server that ends with the test.

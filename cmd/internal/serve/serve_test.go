@@ -17,6 +17,7 @@ import (
 
 	"github.com/seed18712806/lapse/cmd/internal/redisconn"
 	"github.com/seed18712806/lapse/cmd/internal/web"
+	"github.com/seed18712806/lapse/integration/harness/child"
 	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/sink/credentials"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -24,7 +25,7 @@ import (
 
 const limit = time.Minute // on every wait
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(child.Goroutine)) }
 
 func options(t *testing.T) Options {
 	return Options{
