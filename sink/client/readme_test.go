@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,9 +17,10 @@ import (
 	"github.com/seed18712806/lapse/sink/client/clienttest"
 )
 
-// onceConsumed calls f when somebody consumes the events under a durable name.
-func onceConsumed(l *clienttest.Lapse, durable string, f func()) {
-	go func() {
+// onceConsumed calls f when somebody consumes the events under a durable name. The caller waits until f has returned.
+func onceConsumed(l *clienttest.Lapse, durable string, f func()) (wait func()) {
+	var called sync.WaitGroup
+	called.Go(func() {
 		js, err := jetstream.New(l.Client().Conn())
 		check(err)
 		check(poll.Until(context.Background(), 30*time.Second, func(ctx context.Context) error {
@@ -26,7 +28,8 @@ func onceConsumed(l *clienttest.Lapse, durable string, f func()) {
 			return err
 		}))
 		f()
-	}()
+	})
+	return called.Wait
 }
 
 // Example_readme is the program in Go of the README of the project.
@@ -44,7 +47,7 @@ func Example_readme() {
 		done() // ends OnExpired
 		return nil
 	}
-	onceConsumed(l, "billing", func() { l.Advance(time.Minute) })
+	defer onceConsumed(l, "billing", func() { l.Advance(time.Minute) })()
 
 	c, err := client.Connect(client.Options{Server: server})
 	orders, err := client.Open[Order](c, "orders")
