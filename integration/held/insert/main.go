@@ -99,7 +99,8 @@ func check(operations []operation, kinds map[string][]string) error {
 		}
 	}
 	if untested > 0 {
-		return fmt.Errorf("in %d of %d operations nothing has happened between two calls: write a test with held.Each",
+		return fmt.Errorf("in %d of %d operations (those with NOTHING) nothing has happened between two calls: "+
+			"write a test with held.Each",
 			untested, len(operations))
 	}
 	return nil

@@ -6,12 +6,18 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/seed18712806/lapse/integration/held"
 )
+
+// paths are the operations of a package of testdata.
+var paths = sync.OnceValues(func() ([]operation, error) { return find([]string{"./testdata/paths"}) })
 
 // TestFind finds the operations of a package of testdata, which has a function for each way through statements.
 func TestFind(t *testing.T) {
-	all, err := find([]string{"./testdata/paths"})
+	all, err := paths()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +33,7 @@ func TestFind(t *testing.T) {
 
 // TestWrite writes a copy of that package: one call stands in front of each call, and the lines keep their numbers.
 func TestWrite(t *testing.T) {
-	all, err := find([]string{"./testdata/paths"})
+	all, err := paths()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,5 +61,50 @@ func TestWrite(t *testing.T) {
 		if want := strings.HasSuffix(line, "// held"); held != want {
 			t.Errorf("line %d: %s: held %t, want %t", i+1, line, held, want)
 		}
+	}
+}
+
+// TestCompare: a list is red that lacks an operation, or has one that is gone.
+func TestCompare(t *testing.T) {
+	all, err := paths()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, o := range all {
+		lines = append(lines, o.name+": write")
+	}
+	if err := compare(all, lines); err != nil {
+		t.Errorf("a list of all: %v", err)
+	}
+	for _, c := range []struct {
+		lines []string
+		want  string
+	}{{lines[1:], all[0].name + " ("}, {append(lines, "gone: write"), "gone makes no more than one call"}} {
+		if err := compare(all, c.lines); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%q: want an error that begins with %q", err, c.want)
+		}
+	}
+}
+
+// TestCheck: an operation is red within which nothing has happened, although it made its calls.
+func TestCheck(t *testing.T) {
+	was := leftOut
+	leftOut = nil
+	defer func() { leftOut = was }()
+	all, err := paths()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string][]string{}
+	for _, o := range all {
+		kinds[o.name] = []string{held.Calls, held.Write.String()}
+	}
+	if err := check(all, kinds); err != nil {
+		t.Errorf("something in each: %v", err)
+	}
+	kinds[all[0].name] = []string{held.Calls}
+	if err := check(all, kinds); err == nil || !strings.Contains(err.Error(), "in 1 of") {
+		t.Errorf("%v, want an error about one operation", err)
 	}
 }
