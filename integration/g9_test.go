@@ -28,7 +28,7 @@ func (w *world) fill(collection string, n int, body string) wire.Outcome {
 func TestG9_WritesGoBeforeReaping(t *testing.T) {
 	t.Parallel()
 	w := inProcess(t)
-	const many = 20_000
+	const many = 8_000
 	last := w.fill("c", many, `{}`)
 	w.Want(201, wire.Upsert, "busy", "a", `{}`)
 	after(t, last.Ts+1000)
@@ -81,7 +81,7 @@ func TestG9_ReapingIsNotStarved(t *testing.T) {
 	w := inProcess(t)
 	w.Configure("c", `{"defaultTtl":1}`)
 	w.stopProcessor()
-	const due, pending = 500, 24_000
+	const due, pending = 500, 6_000
 	for i := range due {
 		w.SendLater(w.Prefix.Write(wire.Upsert, "c", fmt.Sprint(i)), `{}`)
 	}
