@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -67,6 +69,7 @@ func TestG4_RacesAtTheDeadline(t *testing.T) {
 	const least, rounds, together = 40, 60, 40
 	won, lost := 0, 0
 	way := time.Millisecond // how long a write takes to the log; the last round shows it
+	acks := make([]jetstream.PubAckFuture, together)
 	for round := 0; won < least || lost < least; round++ {
 		if round == rounds {
 			t.Fatalf("%d writes came before a deadline and %d after one, in %d rounds; want %d each", won, lost, rounds,
@@ -75,10 +78,10 @@ func TestG4_RacesAtTheDeadline(t *testing.T) {
 		races := make([]race, together)
 		for i := range races {
 			races[i].id = fmt.Sprintf("%d-%d", round, i)
-			races[i].seq = w.Write(wire.Upsert, "c", races[i].id, `{}`)
+			acks[i] = w.SendLater(w.Prefix.Write(wire.Upsert, "c", races[i].id), `{}`)
 		}
 		for i := range races {
-			races[i].deadline = w.stamp(races[i].seq) + 1000
+			races[i].deadline = w.stamp(w.Stored(acks[i])) + 1000
 			around := r.IntN(7) - 3
 			if i%2 == 0 {
 				around = r.IntN(41) - 20
@@ -89,11 +92,12 @@ func TestG4_RacesAtTheDeadline(t *testing.T) {
 		for i := range races {
 			harness.At(t, races[i].begin)
 			op := []wire.Op{wire.Touch, wire.Create, wire.Patch}[r.IntN(3)]
-			races[i].seq = w.Write(op, "c", races[i].id, map[bool]string{true: `{"second":true}`}[op.HasBody()])
+			acks[i] = w.SendLater(w.Prefix.Write(op, "c", races[i].id),
+				map[bool]string{true: `{"second":true}`}[op.HasBody()])
 		}
 		late := make([]time.Duration, 0, together)
-		for _, race := range races {
-			stamp := w.stamp(race.seq)
+		for i, race := range races {
+			stamp := w.stamp(w.Stored(acks[i]))
 			if stamp < race.deadline {
 				won++
 			} else {
@@ -112,7 +116,6 @@ func TestG4_RacesAtTheDeadline(t *testing.T) {
 // race is one write that races with a deadline.
 type race struct {
 	id       string
-	seq      uint64 // of the message that wrote the document, then of the write that races
 	deadline wire.Time
 	begin    time.Time
 }

@@ -73,13 +73,28 @@ func (c *Client) TrySend(ctx context.Context, limit time.Duration, subject, body
 		jetstream.WithRetryWait(100*time.Millisecond), jetstream.WithRetryAttempts(int(Limit/(100*time.Millisecond))))
 }
 
-// SendLater publishes one message and does not wait for the acknowledgement; Flush does.
-func (c *Client) SendLater(subject, body string) {
+// SendLater publishes one message and does not wait for the acknowledgement; Flush and Stored do.
+func (c *Client) SendLater(subject, body string) jetstream.PubAckFuture {
 	c.t.Helper()
-	_, err := c.JS.PublishMsgAsync(&nats.Msg{Subject: subject, Data: []byte(body)}, jetstream.WithStallWait(Limit))
+	ack, err := c.JS.PublishMsgAsync(&nats.Msg{Subject: subject, Data: []byte(body)}, jetstream.WithStallWait(Limit))
 	if err != nil {
 		c.t.Fatalf("publish to %s: %v", subject, err)
 	}
+	return ack
+}
+
+// Stored waits until the server has acknowledged a message of SendLater, and returns its sequence.
+func (c *Client) Stored(ack jetstream.PubAckFuture) uint64 {
+	c.t.Helper()
+	select {
+	case ok := <-ack.Ok():
+		return ok.Sequence
+	case err := <-ack.Err():
+		c.t.Fatalf("publish to %s: %v", ack.Msg().Subject, err)
+	case <-time.After(Limit):
+		c.t.Fatalf("publish to %s: the server does not acknowledge it", ack.Msg().Subject)
+	}
+	return 0
 }
 
 // Flush waits until the server has acknowledged every message of SendLater.
