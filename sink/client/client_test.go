@@ -37,22 +37,32 @@ type bench struct {
 func newBench(t *testing.T, streams bool) *bench {
 	t.Helper()
 	b := &bench{url: natstest.Start(t, natstest.Options{JetStream: "domain: here"})}
+	b.connect(t)
+	if streams {
+		b.makeStreams(t)
+	}
+	return b
+}
+
+func (b *bench) connect(t *testing.T) {
+	t.Helper()
 	var err error
 	if b.nc, err = nats.Connect(b.url, natstest.Patient); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.nc.Close)
 	b.js = natstest.JetStream(t, b.nc)
-	if !streams {
-		return b
-	}
+}
+
+// makeStreams makes the log and the stream of events.
+func (b *bench) makeStreams(t *testing.T) {
+	t.Helper()
 	for _, config := range []jetstream.StreamConfig{{Name: wire.DefaultPrefix.LogStream(),
 		Subjects: wire.DefaultPrefix.Log(0, 1).Subjects()}, eventsConfig()} {
 		if _, err := b.js.CreateStream(t.Context(), config); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return b
 }
 
 // eventsConfig is the configuration of a stream of events.

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness"
+	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -122,6 +123,16 @@ func TestO2_OrderAfterADeath(t *testing.T) {
 	r.check(t, documents, versions)
 }
 
+// stripeOf is the consumer that has the events of a document.
+func (b *bench) stripeOf(t *testing.T, document string) string {
+	stored := wire.DefaultPrefix.Stored(wire.DefaultPrefix.Expired("orders", document))
+	bucket, err := strconv.Atoi(stored[strings.LastIndexByte(stored, '.')+1:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("test-%d", bucket%client.Stripes)
+}
+
 // TestO2_FormerProcessAcknowledges: a process that is pinned no longer acknowledges a message that the next one has
 // by then. So the next one holds as many messages as the server has without an acknowledgement, although one that
 // it does not hold is among these.
@@ -139,13 +150,7 @@ func TestO2_FormerProcessAcknowledges(t *testing.T) {
 	for version := range 3 {
 		b.version(t, "x", version)
 	}
-	stored := wire.DefaultPrefix.Stored(wire.DefaultPrefix.Expired("orders", "x"))
-	bucket, err := strconv.Atoi(stored[strings.LastIndexByte(stored, '.')+1:])
-	if err != nil {
-		t.Fatal(err)
-	}
-	consumer, err := b.js.Consumer(t.Context(), wire.DefaultPrefix.EventsStream(), fmt.Sprintf("test-%d",
-		bucket%client.Stripes))
+	consumer, err := b.js.Consumer(t.Context(), wire.DefaultPrefix.EventsStream(), b.stripeOf(t, "x"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,6 +187,96 @@ func TestO2_FormerProcessAcknowledges(t *testing.T) {
 	}
 	if err := <-ended; err != nil || !slices.Equal(got, []string{"0", "2"}) {
 		t.Errorf("versions %v, %v: want 0 and 2, as the former process has acknowledged 1", got, err)
+	}
+}
+
+// wait waits until a channel is closed.
+func wait(t *testing.T, closed <-chan struct{}, what string) {
+	t.Helper()
+	select {
+	case <-closed:
+	case <-time.After(limit):
+		t.Fatalf("wait until %s", what)
+	}
+}
+
+// connected waits until a client has a connection again.
+func connected(t *testing.T, c *client.Client) {
+	t.Helper()
+	harness.Until(t, limit, "the client has a connection", func(context.Context) error {
+		if !c.Conn().IsConnected() {
+			return errors.New("it has none")
+		}
+		return nil
+	})
+}
+
+// TestO2_AServerForgetsADelivery: nats-server loses power while a handler runs, and with it that the message was
+// delivered. So the next process gets it as one that no other has had, and begins it. The former one has a connection
+// again when its handler ends; it does not acknowledge the message.
+//
+// Goes red if a process that is pinned does not ask on which connection.
+func TestO2_AServerForgetsADelivery(t *testing.T) {
+	t.Parallel()
+	server := natstest.NewServer(t, "")
+	server.Start()
+	b := &bench{url: server.URL}
+	b.connect(t)
+	b.makeStreams(t)
+	opts := client.OrderedOptions{Durable: "test", Collection: "orders", Since: new(time.Unix(0, 0)),
+		AckWait: time.Minute, Once: true}
+	c := b.client(t, limit)
+	if err := c.Ordered(t.Context(), opts, nil); err != nil { // makes the consumers
+		t.Fatal(err)
+	}
+	b.version(t, "x", 0)
+	server.Kill()
+	before := server.Copy()
+	server.Start()
+	connected(t, c)
+
+	running := opts
+	running.Once = false
+	ctx, end := context.WithCancel(t.Context())
+	formerHas, formerGoesOn, formerEnds := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		formerEnds <- c.Ordered(ctx, running, func(context.Context, *client.Ordered) error {
+			close(formerHas)
+			<-formerGoesOn
+			return nil
+		})
+	}()
+	wait(t, formerHas, "the former process has the message")
+	server.Kill()
+	server.PutBack(before, wire.DefaultPrefix.EventsStream())
+	server.Start()
+
+	nextHas, nextGoesOn, nextEnds := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	begun := sync.OnceFunc(func() { close(nextHas) }) // it comes again if the former process gives it back
+	go func() {
+		nextEnds <- b.client(t, limit).Ordered(t.Context(), opts, func(context.Context, *client.Ordered) error {
+			begun()
+			<-nextGoesOn
+			return nil
+		})
+	}()
+	wait(t, nextHas, "the next process has the message")
+	connected(t, c)
+	close(formerGoesOn)
+	end()
+	if err := <-formerEnds; err != nil {
+		t.Error(err)
+	}
+	consumer, err := b.js.Consumer(t.Context(), wire.DefaultPrefix.EventsStream(), b.stripeOf(t, "x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info := consumer.CachedInfo(); info.NumAckPending != 1 {
+		t.Errorf("the former process has acknowledged what the next one is at: %d pending", info.NumAckPending)
+	}
+	close(nextGoesOn)
+	if err := <-nextEnds; err != nil {
+		t.Error(err)
 	}
 }
 
