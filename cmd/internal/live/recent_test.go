@@ -97,6 +97,29 @@ func TestRecentWaits(t *testing.T) {
 	}
 }
 
+// TestRecentOfAlmostNothing: an only message is found. Without one there is nothing, and without a stream an error.
+func TestRecentOfAlmostNothing(t *testing.T) {
+	js := natstest.Connect(t, natstest.Options{})
+	r := newRig(t, js, js.Conn().ConnectedUrl(), 1)
+	recent := func() (found []uint64, last uint64, err error) {
+		hold := access.NewHold(access.Client{}, access.NewLimit("bytes", "bytes", 256<<20))
+		defer hold.Leave()
+		return Recent(t.Context(), r.hub, Request{}, 3, hold, func(m Message) (uint64, bool) { return m.Seq, true })
+	}
+	for want := range 3 {
+		if found, last, err := recent(); err != nil || len(found) != want || last != uint64(want) {
+			t.Errorf("of %d messages it finds %v, the last is %d, %v", want, found, last, err)
+		}
+		r.publish("orders")
+	}
+	if err := js.DeleteStream(t.Context(), wire.DefaultPrefix.EventsStream()); err != nil {
+		t.Fatal(err)
+	}
+	if found, _, err := recent(); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("without a stream it finds %v, %v", found, err)
+	}
+}
+
 // TestRecentOfLargeMessages: what is looked at has a bound of bytes, and what is not kept goes as it comes.
 func TestRecentOfLargeMessages(t *testing.T) {
 	js := natstest.Connect(t, natstest.Options{})
