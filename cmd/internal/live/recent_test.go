@@ -86,6 +86,27 @@ func TestRecent(t *testing.T) {
 	recent(150, 400+2*recentMost, 102+2*recentMost)
 }
 
+// TestRecentHolds: who looks at the last messages gets an error if so much is under way that there is no room for them.
+func TestRecentHolds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	limit := access.NewLimit("bytes", "bytes", recentHeld)
+	other := access.NewHold(access.Client{}, limit)
+	defer other.Leave()
+	if err := other.Bytes(recentHeld); err != nil {
+		t.Fatal(err)
+	}
+	h := &Hub{catching: make(chan struct{}, 1)}
+	hold := access.NewHold(access.Client{}, limit)
+	defer hold.Leave()
+	for range 20 { // its turn may have come when its context ends, or not
+		keep := func(m Message) (Message, bool) { return m, true }
+		if _, _, err := Recent(ctx, h, Request{}, 1, hold, keep); err == nil {
+			t.Error("it holds nothing, and finds nothing")
+		}
+	}
+}
+
 // TestRecentWaits for its turn no longer than its context.
 func TestRecentWaits(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
