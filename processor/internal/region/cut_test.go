@@ -91,6 +91,9 @@ func TestTakeCut(t *testing.T) {
 	if diff := cmp.Diff(map[string][]byte{key: []byte(key)}, c.values); diff != "" {
 		t.Errorf("the values (-want, +got):\n%s", diff)
 	}
+	if c.events == nil || c.events.State.LastSeq != 2 || c.snaps != nil || c.config != nil {
+		t.Errorf("shard 0 compares the events alone: %+v, %+v, %+v", c.events, c.snaps, c.config)
+	}
 	if want := (ends{log: 3, events: 2}); c.first != 2 || c.ends != want {
 		t.Errorf("the log begins at %d, and the streams end at %+v, want %+v", c.first, c.ends, want)
 	}
@@ -119,6 +122,17 @@ func TestStepAdopts(t *testing.T) {
 	}
 	if c, _ := f.Published(); c == nil || c.Seq != 7 {
 		t.Errorf("the owner knows %+v", c)
+	}
+}
+
+// TestRunEnds: a follower whose streams are no mirrors ends: they may have grown by themselves.
+func TestRunEnds(t *testing.T) {
+	t.Parallel()
+	f := alone(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := f.Run(ctx); !errors.Is(err, streams.ErrPromotion) || f.pending != nil {
+		t.Errorf("it ends with %v", err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/integration/harness/poll"
+	"github.com/seed18712806/lapse/processor/internal/snapshot"
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -28,13 +30,14 @@ func onNATS(t *testing.T) *Keeper {
 	k := keeper()
 	k.Logger, k.JetStream, k.Names = slog.New(slog.DiscardHandler), js, wire.DefaultPrefix.Log(0, 1)
 	s, err := streams.Provision(t.Context(), js, streams.Options{Prefix: wire.DefaultPrefix, Shards: 1,
-		MaxPayload: 1 << 20, Logger: k.Logger})
+		MaxPayload: 1 << 20, Logger: k.Logger, Objects: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	link, stop := streams.WatchLink(js.Conn())
 	t.Cleanup(stop)
 	k.Log = streams.NewLog(s, link)
+	k.Desk = snapshot.NewDesk(snapshot.NewStore(s.Snapshots, k.Log, 0, k.Log.ID(), nil))
 	info, err := k.Log.Info(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -131,6 +134,64 @@ func TestEdgesAreStored(t *testing.T) {
 	next, err := k.load(t.Context(), info)
 	if err != nil || next.Log.last().At != created {
 		t.Errorf("the next owner knows the edges %v, %v, want one at %d", next.Log, err, created)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err := k.take(ended, info); !errors.Is(err, context.Canceled) {
+		t.Errorf("a snapshot whose files cannot be ended: %v", err)
+	}
+}
+
+// TestG12_OnDiskAfterAStart: a new owner does not know since when the server has the snapshots that are recorded. It takes
+// them for new, and truncates nothing before it has known them for the sync interval.
+func TestG12_OnDiskAfterAStart(t *testing.T) {
+	t.Parallel()
+	k := onNATS(t)
+	record, err := json.Marshal(wire.SnapshotRecord{Format: wire.Format, Log: k.Log.ID(), Generations: []wire.Generation{
+		{Generation: 2, Offset: 20}, {Generation: 1, Offset: 10}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Log.Streams.Checkpoints.Put(t.Context(), wire.SnapshotKey(0), record); err != nil {
+		t.Fatal(err)
+	}
+	k.kept, k.Sync = nil, time.Hour
+	if _, err := k.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(k.generations) != 2 || k.onDisk() || k.behind() != 0 {
+		t.Errorf("it knows %+v, on disk %t, and truncates up to %d", k.generations, k.onDisk(), k.behind())
+	}
+	k.synced.known = time.Now().Add(-time.Hour)
+	if k.behind() != 10 {
+		t.Errorf("an hour later it truncates up to %d", k.behind())
+	}
+}
+
+// TestG12_NothingIsTruncatedBehindFewerThanTwo: a log is not truncated whose record names fewer snapshots than are wanted.
+func TestG12_NothingIsTruncatedBehindFewerThanTwo(t *testing.T) {
+	t.Parallel()
+	if err := onNATS(t).verify(t.Context(), 10); err == nil || !strings.Contains(err.Error(), "names 0 snapshots") {
+		t.Errorf("verified with %v", err)
+	}
+}
+
+// TestRunWaitsForTheShard: the keeper does nothing while the shard lacks something, and looks again and again whether it
+// does.
+func TestRunWaitsForTheShard(t *testing.T) {
+	k := keeper()
+	k.within = time.Second
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	looks := 0
+	k.Applying = func() error {
+		if looks++; looks == 3 {
+			cancel()
+		}
+		return errors.New("a load is under way")
+	}
+	if k.Run(ctx); looks != 3 {
+		t.Errorf("it has looked %d times", looks)
 	}
 }
 
