@@ -15,19 +15,26 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// TestServeFails: a client gets an error, and not the beginning of a stream, if it may hold nothing, or if nobody can say
-// whether the stream has what the client lacks. The operator sees why.
+// TestServeFails: a client gets an error, and not the beginning of a stream, if it may hold nothing, if its connection
+// cannot be kept open, or if nobody can say whether the stream has what the client lacks. The operator sees why.
 func TestServeFails(t *testing.T) {
 	js := natstest.Connect(t, natstest.Options{})
 	r := newRig(t, js, js.Conn().ConnectedUrl(), 1)
 	r.publish("orders", "orders", "orders")
 	r.tailAt(3)
-	hold := access.NewHold(access.Client{}, access.NewLimit("bytes", "bytes", 1))
-	defer hold.Leave()
-	w := httptest.NewRecorder()
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
-	if reason, err := r.hub.Serve(w, request, Request{}, hold); reason != Failed || err == nil || w.Body.Len() > 0 {
-		t.Errorf("it ends with %q, %v, and has sent %q", reason, err, w.Body)
+	for _, most := range []int64{1, 256 << 20} {
+		hold := access.NewHold(access.Client{}, access.NewLimit("bytes", "bytes", most))
+		w := httptest.NewRecorder() // which has no deadlines
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		if reason, err := r.hub.Serve(w, request, Request{}, hold); reason != Failed || err == nil || w.Body.Len() > 0 {
+			t.Errorf("with %d bytes, it ends with %q, %v, and has sent %q", most, reason, err, w.Body)
+		}
+		hold.Leave()
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if tail, err := r.hub.start(ended); tail == nil && err == nil {
+		t.Error("a reading that has not begun is no error")
 	}
 	if err := js.DeleteStream(t.Context(), wire.DefaultPrefix.EventsStream()); err != nil {
 		t.Fatal(err)
