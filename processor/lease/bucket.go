@@ -157,10 +157,7 @@ func (b *bucket) get(ctx context.Context, key string) (body []byte, revision uin
 // It fails with errConflict if the lease is at another revision.
 func (b *bucket) Change(ctx context.Context, shard int, l wire.Lease, revision uint64) (stored uint64, err error) {
 	l.Format = wire.Format
-	body, err := json.Marshal(l)
-	if err != nil {
-		return 0, err
-	}
+	body, _ := json.Marshal(l) // it cannot fail
 	err = b.link.Call(ctx, b.limit, func(ctx context.Context) (err error) {
 		stored, err = b.publish(ctx, wire.LeaseKey(shard), body, jetstream.WithExpectLastSequencePerSubject(revision))
 		return err

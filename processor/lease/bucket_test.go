@@ -2,12 +2,16 @@ package lease
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // forgetful is JetStream in a cluster: it loses some requests, or their answers.
@@ -107,4 +111,12 @@ func TestProvisionWhereRequestsAreLost(t *testing.T) {
 			t.Errorf("where nobody answers: %v, before the time was up", err)
 		}
 	})
+}
+
+// TestPutOfNoNumber: an entry that JSON cannot have is an error. It does not replace the entry of the process by nothing.
+func TestPutOfNoNumber(t *testing.T) {
+	var no *json.UnsupportedValueError
+	if err := new(bucket).Put(t.Context(), wire.Member{Overdue: math.NaN()}); !errors.As(err, &no) {
+		t.Errorf("stored with %v", err)
+	}
 }

@@ -214,6 +214,13 @@ func TestWhoHasTooManyShardsStandsBack(t *testing.T) {
 			t.Errorf("%s is ahead: %t", me, ahead)
 		}
 	}
+	v.Owners = []string{"a", "a", "b", "c", ""}
+	for me, want := range map[string]bool{"a": true, "b": false, "c": false} {
+		if _, ahead := v.Rank(4, me, "a", false); ahead != want {
+			t.Errorf("a has two shards, b and c one each: %s is ahead: %t", me, ahead)
+		}
+	}
+	v.Owners[3] = "b"
 	v.Members[2].Problem = "it is slow"
 	if _, ahead := v.Rank(4, "b", "a", false); ahead {
 		t.Error("b stands back for a member with a problem")

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -67,6 +68,28 @@ func TestMemoryOfTheServer(t *testing.T) {
 				t.Errorf("%+v is fuller than %+v: %v", a, b, a.Fuller(b))
 			}
 		}
+	}
+}
+
+// TestTimeOfASilentCluster: no master tells its time before the caller's context ends. Then the caller has an error: else
+// documents would be judged by a time that no server has told.
+func TestTimeOfASilentCluster(t *testing.T) {
+	ended, end := context.WithCancel(ctx)
+	defer end()
+	tested, release := context.WithCancel(ctx)
+	client := redis.NewClusterClient(&redis.ClusterOptions{MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: "master:1"}}}}, nil
+		},
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			end() // the master was asked
+			<-tested.Done()
+			return nil, tested.Err()
+		}})
+	defer func() { _ = client.Close() }()
+	defer release()
+	if now, err := store.New(client, "lapse", 0, 1).Time(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("it is %s, %v", now, err)
 	}
 }
 

@@ -86,6 +86,27 @@ func TestRecent(t *testing.T) {
 	recent(150, 400+2*recentMost, 102+2*recentMost)
 }
 
+// TestRecentHolds: who looks at the last messages gets an error if so much is under way that there is no room for them.
+func TestRecentHolds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	limit := access.NewLimit("bytes", "bytes", recentHeld)
+	other := access.NewHold(access.Client{}, limit)
+	defer other.Leave()
+	if err := other.Bytes(recentHeld); err != nil {
+		t.Fatal(err)
+	}
+	h := &Hub{catching: make(chan struct{}, 1)}
+	hold := access.NewHold(access.Client{}, limit)
+	defer hold.Leave()
+	for range 20 { // its turn may have come when its context ends, or not
+		keep := func(m Message) (Message, bool) { return m, true }
+		if _, _, err := Recent(ctx, h, Request{}, 1, hold, keep); err == nil {
+			t.Error("it holds nothing, and finds nothing")
+		}
+	}
+}
+
 // TestRecentWaits for its turn no longer than its context.
 func TestRecentWaits(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
@@ -94,6 +115,29 @@ func TestRecentWaits(t *testing.T) {
 	keep := func(m Message) (Message, bool) { return m, true }
 	if _, _, err := Recent(ctx, h, Request{}, 1, nil, keep); !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// TestRecentOfAlmostNothing: an only message is found. Without one there is nothing, and without a stream an error.
+func TestRecentOfAlmostNothing(t *testing.T) {
+	js := natstest.Connect(t, natstest.Options{})
+	r := newRig(t, js, js.Conn().ConnectedUrl(), 1)
+	recent := func() (found []uint64, last uint64, err error) {
+		hold := access.NewHold(access.Client{}, access.NewLimit("bytes", "bytes", 256<<20))
+		defer hold.Leave()
+		return Recent(t.Context(), r.hub, Request{}, 3, hold, func(m Message) (uint64, bool) { return m.Seq, true })
+	}
+	for want := range 3 {
+		if found, last, err := recent(); err != nil || len(found) != want || last != uint64(want) {
+			t.Errorf("of %d messages it finds %v, the last is %d, %v", want, found, last, err)
+		}
+		r.publish("orders")
+	}
+	if err := js.DeleteStream(t.Context(), wire.DefaultPrefix.EventsStream()); err != nil {
+		t.Fatal(err)
+	}
+	if found, _, err := recent(); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("without a stream it finds %v, %v", found, err)
 	}
 }
 

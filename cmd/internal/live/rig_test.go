@@ -141,6 +141,9 @@ func (f *follower) connect(upTo uint64) {
 		f.r.t.Fatal(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
+	if kind := resp.Header.Get("Content-Type"); resp.StatusCode == http.StatusOK && kind != "text/event-stream" {
+		f.r.t.Errorf("a browser takes no events of the type %q", kind)
+	}
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 		switch name, value, _ := strings.Cut(lines.Text(), ": "); {
 		case name == "event" && value == "gap":

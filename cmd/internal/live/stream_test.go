@@ -4,11 +4,55 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/seed18712806/lapse/cmd/internal/access"
+	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/sink/wire"
 )
+
+// TestServeFails: a client gets an error, and not the beginning of a stream, if it may hold nothing, if its connection
+// cannot be kept open, or if nobody can say whether the stream has what the client lacks. The operator sees why.
+func TestServeFails(t *testing.T) {
+	js := natstest.Connect(t, natstest.Options{})
+	r := newRig(t, js, js.Conn().ConnectedUrl(), 1)
+	r.publish("orders", "orders", "orders")
+	r.tailAt(3)
+	for _, most := range []int64{1, 256 << 20} {
+		hold := access.NewHold(access.Client{}, access.NewLimit("bytes", "bytes", most))
+		w := httptest.NewRecorder() // which has no deadlines
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		if reason, err := r.hub.Serve(w, request, Request{}, hold); reason != Failed || err == nil || w.Body.Len() > 0 {
+			t.Errorf("with %d bytes, it ends with %q, %v, and has sent %q", most, reason, err, w.Body)
+		}
+		hold.Leave()
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if tail, err := r.hub.start(ended); tail == nil && err == nil {
+		t.Error("a reading that has not begun is no error")
+	}
+	if err := js.DeleteStream(t.Context(), wire.DefaultPrefix.EventsStream()); err != nil {
+		t.Fatal(err)
+	}
+	ask, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.web.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask.Header.Set("Last-Event-ID", "1")
+	resp, err := r.web.Client().Do(ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("without a stream, the answer is %s", resp.Status)
+	}
+}
 
 // A client that takes nothing is slow, and one that closes its connection has left. The
 // connection is a pipe, so the time that the test waits for is not real.

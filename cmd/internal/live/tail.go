@@ -89,7 +89,6 @@ func (h *Hub) join(ctx context.Context) (*tail, error) {
 	h.clients++
 	if h.idle != nil {
 		h.idle.Stop()
-		h.idle = nil
 	}
 	return h.tail, nil
 }

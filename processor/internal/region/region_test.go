@@ -29,6 +29,9 @@ func TestFollowing(t *testing.T) {
 			log: &jetstream.StreamInfo{State: jetstream.StreamState{LastSeq: end + 2}}}
 		f.seen(c)
 		f.note(c)
+		if !f.asked.Equal(c.asked) {
+			t.Errorf("the last cut was taken at %s, want %s", f.asked, c.asked)
+		}
 	}
 	for _, one := range []struct {
 		applied uint64

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
@@ -167,8 +168,83 @@ func TestReopen(t *testing.T) {
 	}
 }
 
-// The mirror of the configurations is behind what the logs have sourced of it when the region is promoted: the stream
-// gets the rest from them, at the same sequences.
+// A stream cannot be changed when a region is to be reopened. The region that asked hears so, and asks again: else it
+// would take this one for the first, while the stream takes no messages.
+func TestReopenFails(t *testing.T) {
+	t.Parallel()
+	o := options()
+	o.Shards = 1
+	nc, err := nats.Connect(natstest.StartMapped(t, natstest.Options{JetStream: "domain: a"},
+		"$JS.API.STREAM.UPDATE."+o.Root(), "nobody"), natstest.Patient)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js := natstest.JetStream(t, nc)
+	permitted, err := jetstream.NewWithDomain(nc, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Provision(t.Context(), permitted, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := wire.Promotion{Domain: "b", At: time.Unix(1, 0)}
+	info := s.Log.CachedInfo()
+	if _, err := supersedeAll(t.Context(), permitted, o, wire.Identity(info.Config.Metadata, info.Created), by); err != nil {
+		t.Fatal(err)
+	}
+	if reply := Answer(t.Context(), js, o, wire.RegionRequest{Reopen: &by}); !strings.Contains(reply.Error,
+		"change stream "+o.Root()) {
+		t.Errorf("the root was not changed, and the answer is %+v", reply)
+	}
+	if reply := Answer(t.Context(), permitted, o, wire.RegionRequest{Reopen: &by}); reply.Error != "" {
+		t.Errorf("asked again: %+v", reply)
+	}
+	if err := Check(t.Context(), js, o); err != nil {
+		t.Error(err)
+	}
+}
+
+// A stream that is made of a mirror notes in its metadata up to where it has the messages of the former one, and has
+// an identity of its own: by that a region finds out what it has lost, and another one that it was superseded.
+func TestOwnNotesTheFormerLog(t *testing.T) {
+	t.Parallel()
+	js, o := natstest.Connect(t, natstest.Options{}), options()
+	want := o.logConfig("")
+	was := want
+	was.Subjects = []string{ClosedSubject("b", want.Name)} // an attempt has ended the mirror
+	was.Metadata = map[string]string{wire.RegionKey: wire.Region{Identity: 7, Follows: "a"}.String()}
+	if _, err := js.CreateStream(t.Context(), was); err != nil {
+		t.Fatal(err)
+	}
+	ack, err := js.Publish(t.Context(), was.Subjects[0], nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := wire.Promotion{Identity: 8, Domain: "b", From: "a", At: time.Unix(1, 0).UTC()}
+	p := &Promotion{JS: js, Opts: o, Domain: "b"}
+	for range 2 { // it may be interrupted
+		if lost, err := p.own(t.Context(), want, began, 3, true); err != nil || lost.Last != ack.Sequence {
+			t.Fatalf("it says %+v, %v", lost, err)
+		}
+	}
+	stream, err := js.Stream(t.Context(), want.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := stream.CachedInfo().Config
+	r, err := wire.ParseRegion(c.Metadata)
+	if err != nil || r.Identity != 8 || len(r.Former) != 1 || r.Promotion == nil || !slices.Equal(c.Subjects, want.Subjects) {
+		t.Fatalf("it takes messages on %q, and is %+v, %v", c.Subjects, r, err)
+	}
+	if f := r.Former[0]; f.Identity != 7 || f.Last != ack.Sequence || f.Stamp == 0 || f.Events != 3 || f.Domain != "b" {
+		t.Errorf("the former one is %+v", f)
+	}
+}
+
+// The mirror of the configurations is behind what a log has sourced of it when the region is promoted, and another log
+// has nothing that it lacks: the stream gets the rest from the first, at the same sequences.
 //
 // It fails if the next configuration gets a sequence that a log has already: the region would refuse for good (F4).
 func TestConfigurationsAreCompleted(t *testing.T) {
@@ -221,6 +297,9 @@ func TestConfigurationsAreCompleted(t *testing.T) {
 	closed.Subjects = []string{ClosedSubject("b", closed.Name)}
 	stream, err := js.UpdateStream(ctx, closed)
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := logs[0].Log.Purge(ctx); err != nil { // its age has removed them
 		t.Fatal(err)
 	}
 	o.Shard = 0
