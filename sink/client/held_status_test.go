@@ -63,6 +63,54 @@ func TestHeldStatus(t *testing.T) {
 	}
 }
 
+// TestHeldMembers: the bucket of the processes is deleted, or a process leaves and another one takes its shard, after
+// the status has found the bucket and before it reads the entries. The status shows each shard with an owner that it
+// has, or says that the bucket cannot be read: it does not show a lapse without processes.
+func TestHeldMembers(t *testing.T) {
+	p := wire.DefaultPrefix
+	for name, happen := range map[string]func(t *testing.T, b *bench){
+		"deleted": func(t *testing.T, b *bench) {
+			if err := b.js.DeleteStream(context.WithoutCancel(t.Context()), "KV_"+p.MembersBucket()); err != nil {
+				t.Error(err)
+			}
+		},
+		"taken over": func(t *testing.T, b *bench) {
+			kv, err := b.js.KeyValue(context.WithoutCancel(t.Context()), p.MembersBucket())
+			if err == nil {
+				err = kv.Delete(context.WithoutCancel(t.Context()), "member.a")
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			b.put(t, "lease.0", wire.Lease{Owner: "b", Name: "b"})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			held.Each(t, "sink/client.Status.members", held.Takeover, func(t *testing.T, during func(func())) {
+				b, happened := newBench(t, true), false
+				b.put(t, "member.a", wire.Member{ID: "a", Name: "a", Owns: []int{0}})
+				b.put(t, "member.b", wire.Member{ID: "b", Name: "b"})
+				b.put(t, "lease.0", wire.Lease{Owner: "a", Name: "a"})
+				during(func() { happened = true; happen(t, b) })
+				s, err := b.client(t, limit).Status(t.Context())
+				if err != nil {
+					if !happened || name != "deleted" {
+						t.Error(err)
+					}
+					return
+				}
+				want := "a"
+				if happened && name == "taken over" {
+					want = "b"
+				}
+				if len(s.Shards) != 1 || s.Shards[0].Owner != want || !s.Shards[0].Alive {
+					t.Errorf("the shards are %+v, want the owner %s", s.Shards, want)
+				}
+			})
+		})
+	}
+}
+
 // TestHeldShards: lapse makes its streams while somebody asks for their number. The answer is that of the streams, or
 // that there are none.
 func TestHeldShards(t *testing.T) {
