@@ -7,12 +7,15 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/integration/held"
+	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -186,6 +189,31 @@ func TestHeldSnapshots(t *testing.T) {
 		k := newKillable(t)
 		during(func() { k.stop(); k.start() })
 		k.checkSnapshots()
+	})
+}
+
+// TestHeldForget: the owner of the shard goes between two questions about an order to forget, and another process takes
+// over, which does not know the order. It takes it anew, and carries it out: the order does not wait for ever.
+//
+// The servers here lose no power. Where NATS may take its sync interval to have a snapshot on disk, a new owner waits as
+// long before it takes the place of one that it has found.
+func TestHeldForget(t *testing.T) {
+	held.Each(t, "sink/client.takeSnapshots", held.Takeover, func(t *testing.T, during func(func())) {
+		k := &killable{t: t, nats: harness.StartNATS(t, harness.NATSOptions{}), redis: harness.StartRedis(t,
+			harness.RedisOptions{Persistent: true}), options: processor.Options{SyncInterval: new(time.Duration)}}
+		k.start()
+		during(func() { k.stop(); k.start() })
+		c, err := client.Connect(client.Options{Server: k.nats.URL(), Timeout: limit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		ctx, stop := context.WithTimeout(t.Context(), limit)
+		defer stop()
+		p, err := c.Forget(ctx, func(client.SnapshotProgress) {})
+		if err != nil || p.Done != 1 || p.Forgotten == nil {
+			t.Errorf("%+v, %v", p, err)
+		}
 	})
 }
 
