@@ -31,9 +31,8 @@ func claimKey(stream string) string { return "change." + stream }
 // configChange returns what the configuration of a stream is to be; nil if it is so. info is what the stream is now.
 type configChange func(ctx context.Context, info *jetstream.StreamInfo) (*jetstream.StreamConfig, error)
 
-// changeStream changes the configuration of a stream, while no other process does. It calls change once more if the
-// stream may be another since the first call, or if nobody knows whether the server has made the change. bucket is that of
-// the checkpoints.
+// changeStream changes the configuration of a stream, while no other process does. It calls change again once it has
+// the claim, and whenever nobody knows whether the server has made the change. bucket is that of the checkpoints.
 func changeStream(ctx context.Context, js jetstream.JetStream, bucket string, stream jetstream.Stream,
 	change configChange) error {
 	info, err := stream.Info(ctx)

@@ -99,7 +99,9 @@ func (s *Streams) NoteGaps(ctx context.Context, gaps []Gap) error {
 	if err != nil {
 		return err
 	}
-	return changeNoted(ctx, js, s.Checkpoints.Bucket(), s.Log, func(noted []Gap, _ uint64) []Gap { return append(noted, gaps...) })
+	return changeNoted(ctx, js, s.Checkpoints.Bucket(), s.Log, func(noted []Gap, _ uint64) []Gap {
+		return append(noted, gaps...)
+	})
 }
 
 // changeNoted changes the gaps that are noted in the metadata of a stream. change gets them, and the last sequence.

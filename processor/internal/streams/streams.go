@@ -14,7 +14,8 @@
 // missing from the middle is a loss, unless a restore has left it or a person has decided (gaps.go).
 //
 // The flow, file by file: [Check] and [Provision] (streams.go) compare each stream with its
-// configuration (config.go) and add a reply rule (rules.go). Later the processor reads
+// configuration (config.go) and add a reply rule (rules.go). A process claims a stream before it changes
+// its configuration (change.go). Later the processor reads
 // single messages, always from the leader of a stream (link.go).
 package streams
 
