@@ -79,12 +79,13 @@ func changeClaimed(ctx context.Context, js jetstream.JetStream, bucket string, s
 type claimed struct {
 	js      jetstream.JetStream
 	subject string
-	seq     uint64    // in the bucket; 0 if there is no bucket
+	seq     uint64    // in the bucket; 0 if that has none
 	began   time.Time // before the process had the claim
 }
 
 // claim waits until no other process changes a stream. Where there is no bucket of checkpoints yet, there is no process
-// that has begun to work, and claim claims nothing.
+// that has begun to work, and claim claims nothing; nor where the bucket takes nothing, as on a full disk: a limit that
+// makes room must not wait for room.
 func claim(ctx context.Context, js jetstream.JetStream, bucket string, stream string) (c claimed, err error) {
 	c = claimed{js: js, subject: "$KV." + bucket + "." + claimKey(stream)}
 	held, since := uint64(0), time.Time{}
@@ -111,8 +112,11 @@ func claim(ctx context.Context, js jetstream.JetStream, bucket string, stream st
 				return c, nil
 			}
 			var refusal *jetstream.APIError
-			if !errors.As(err, &refusal) || refusal.ErrorCode != wrongLastSeq {
+			switch {
+			case !errors.As(err, &refusal):
 				return c, err
+			case refusal.ErrorCode != wrongLastSeq:
+				return c, nil // the bucket takes nothing
 			}
 		}
 		if !backoff.Wait(ctx, claimAgain) {
