@@ -7,12 +7,15 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/integration/held"
+	"github.com/seed18712806/lapse/processor"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -57,6 +60,54 @@ func TestHeldStatus(t *testing.T) {
 					t.Errorf("the owner is %s", s.Shards[0].Owner)
 				case s.Members[0].Role != client.RoleOwner || s.Members[0].Name != s.Shards[0].Owner:
 					t.Errorf("the first member is %+v, the owner %s", s.Members[0], s.Shards[0].Owner)
+				}
+			})
+		})
+	}
+}
+
+// TestHeldMembers: the bucket of the processes is deleted, or a process leaves and another one takes its shard, after
+// the status has found the bucket and before it reads the entries. The status shows each shard with an owner that it
+// has, or says that the bucket cannot be read: it does not show a lapse without processes.
+func TestHeldMembers(t *testing.T) {
+	p := wire.DefaultPrefix
+	for name, happen := range map[string]func(t *testing.T, b *bench){
+		"deleted": func(t *testing.T, b *bench) {
+			if err := b.js.DeleteStream(context.WithoutCancel(t.Context()), "KV_"+p.MembersBucket()); err != nil {
+				t.Error(err)
+			}
+		},
+		"taken over": func(t *testing.T, b *bench) {
+			kv, err := b.js.KeyValue(context.WithoutCancel(t.Context()), p.MembersBucket())
+			if err == nil {
+				err = kv.Delete(context.WithoutCancel(t.Context()), "member.a")
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			b.put(t, "lease.0", wire.Lease{Owner: "b", Name: "b"})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			held.Each(t, "sink/client.Status.members", held.Takeover, func(t *testing.T, during func(func())) {
+				b, happened := newBench(t, true), false
+				b.put(t, "member.a", wire.Member{ID: "a", Name: "a", Owns: []int{0}})
+				b.put(t, "member.b", wire.Member{ID: "b", Name: "b"})
+				b.put(t, "lease.0", wire.Lease{Owner: "a", Name: "a"})
+				during(func() { happened = true; happen(t, b) })
+				s, err := b.client(t, limit).Status(t.Context())
+				if err != nil {
+					if !happened || name != "deleted" {
+						t.Error(err)
+					}
+					return
+				}
+				want := "a"
+				if happened && name == "taken over" {
+					want = "b"
+				}
+				if len(s.Shards) != 1 || s.Shards[0].Owner != want || !s.Shards[0].Alive {
+					t.Errorf("the shards are %+v, want the owner %s", s.Shards, want)
 				}
 			})
 		})
@@ -138,6 +189,31 @@ func TestHeldSnapshots(t *testing.T) {
 		k := newKillable(t)
 		during(func() { k.stop(); k.start() })
 		k.checkSnapshots()
+	})
+}
+
+// TestHeldForget: the owner of the shard goes between two questions about an order to forget, and another process takes
+// over, which does not know the order. It takes it anew, and carries it out: the order does not wait for ever.
+//
+// The servers here lose no power. Where NATS may take its sync interval to have a snapshot on disk, a new owner waits as
+// long before it takes the place of one that it has found.
+func TestHeldForget(t *testing.T) {
+	held.Each(t, "sink/client.takeSnapshots", held.Takeover, func(t *testing.T, during func(func())) {
+		k := &killable{t: t, nats: harness.StartNATS(t, harness.NATSOptions{}), redis: harness.StartRedis(t,
+			harness.RedisOptions{Persistent: true}), options: processor.Options{SyncInterval: new(time.Duration)}}
+		k.start()
+		during(func() { k.stop(); k.start() })
+		c, err := client.Connect(client.Options{Server: k.nats.URL(), Timeout: limit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		ctx, stop := context.WithTimeout(t.Context(), limit)
+		defer stop()
+		p, err := c.Forget(ctx, func(client.SnapshotProgress) {})
+		if err != nil || p.Done != 1 || p.Forgotten == nil {
+			t.Errorf("%+v, %v", p, err)
+		}
 	})
 }
 

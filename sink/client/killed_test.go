@@ -23,6 +23,8 @@ type killable struct {
 	nats  *harness.NATS
 	redis *harness.Redis
 	lapse *harness.Processor
+
+	options processor.Options
 }
 
 func newKillable(t *testing.T) *killable {
@@ -34,7 +36,7 @@ func newKillable(t *testing.T) *killable {
 
 func (k *killable) start() {
 	k.t.Helper()
-	k.lapse = harness.StartProcessor(k.t, k.nats.URL(), k.redis.Address(), processor.Options{})
+	k.lapse = harness.StartProcessor(k.t, k.nats.URL(), k.redis.Address(), k.options)
 }
 
 func (k *killable) stop() {

@@ -65,6 +65,12 @@ func (p *Publisher) passed(ctx context.Context, after, before uint64, do func(*n
 			return err
 		}
 		if m == nil {
+			// It may have been removed since the question.
+			if left, err := LeftOut(ctx, stream, seq-1, seq+1); err != nil {
+				return fmt.Errorf("ask for what was deleted from stream %s: %w", p.stream, err)
+			} else if len(left) == 0 {
+				continue
+			}
 			return Unreadable(stream.CachedInfo(), seq)
 		}
 		do(m.direct(), seq)

@@ -156,6 +156,7 @@ func TestHeldClear(t *testing.T) {
 			if err := r.try(); (err != nil) != happened || err != nil && !errors.Is(err, store.ErrFenced) {
 				t.Errorf("the former owner ends with %v", err)
 			}
+			r.abandon(errEnds) // the load, as Run does
 			r.restart()
 			r.idle()
 			same(t, "documents", r.documents(), want)

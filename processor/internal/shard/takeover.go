@@ -223,11 +223,15 @@ func (p *Owner) resume(ctx context.Context, before *verdict, upTo uint64) error 
 }
 
 // forgetSnapshots forgets the snapshots from before a person has begun the shard anew: the log is not to be
-// truncated behind them.
+// truncated behind them. Those that another owner has taken since stay.
 func (p *Owner) forgetSnapshots(ctx context.Context, v *verdict) error {
 	snapshots := p.Desk.Store()
 	if snapshots == nil || !v.fromBeginning() || v.Checkpoint.Anew == 0 {
 		return nil
+	}
+	recorded, err := snapshots.Recorded(ctx)
+	if err != nil || len(recorded) == 0 {
+		return err
 	}
 	all, err := snapshots.Generations(ctx)
 	if err != nil && !damaged(err) {
@@ -236,7 +240,7 @@ func (p *Owner) forgetSnapshots(ctx context.Context, v *verdict) error {
 	if len(all) > 0 && !v.formerly(all[0].Offset, all[0].Last) {
 		return nil
 	}
-	return snapshots.Forget(ctx)
+	return snapshots.Forget(ctx, recorded[0].Generation)
 }
 
 // goOn goes on from a state. The messages that were read are kept if the state is not

@@ -47,10 +47,11 @@ func (s *Store) Recorded(ctx context.Context) ([]wire.Generation, error) {
 	return r.Generations, err
 }
 
-// Forget makes a record name no generation. The objects are removed when the next snapshot begins.
-func (s *Store) Forget(ctx context.Context) error {
+// Forget makes a record name no generation, unless it names one that is newer than another: then somebody has stored
+// that since. The objects are removed when the next snapshot begins.
+func (s *Store) Forget(ctx context.Context, newest uint64) error {
 	r, err := s.record(ctx)
-	if err != nil || len(r.Generations) == 0 {
+	if err != nil || len(r.Generations) == 0 || r.Generations[0].Generation > newest {
 		return err
 	}
 	r.Generations = nil

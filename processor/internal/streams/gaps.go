@@ -99,34 +99,37 @@ func (s *Streams) NoteGaps(ctx context.Context, gaps []Gap) error {
 	if err != nil {
 		return err
 	}
-	return changeNoted(ctx, js, s.Log, func(noted []Gap, _ uint64) []Gap { return append(noted, gaps...) })
+	return changeNoted(ctx, js, s.Checkpoints.Bucket(), s.Log, func(noted []Gap, _ uint64) []Gap {
+		return append(noted, gaps...)
+	})
 }
 
 // changeNoted changes the gaps that are noted in the metadata of a stream. change gets them, and the last sequence.
-func changeNoted(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream,
+func changeNoted(ctx context.Context, js jetstream.JetStream, bucket string, stream jetstream.Stream,
 	change func([]Gap, uint64) []Gap) error {
-	info, err := stream.Info(ctx)
-	if err != nil {
-		return err
-	}
-	c := info.Config
-	gaps, err := noted(c)
-	if err != nil {
-		return err
-	}
-	if err := setNoted(&c, change(gaps, info.State.LastSeq), info.State.FirstSeq); err != nil {
-		return err
-	}
-	if _, err = js.UpdateStream(ctx, c); err == nil {
-		_, err = stream.Info(ctx) // the next change of the metadata begins with what is cached
-	}
-	return err
+	return changeStream(ctx, js, bucket, stream, func(_ context.Context, info *jetstream.StreamInfo) (
+		*jetstream.StreamConfig, error) {
+		c := info.Config
+		gaps, err := noted(c)
+		if err != nil {
+			return nil, err
+		}
+		if err := setNoted(&c, change(gaps, info.State.LastSeq), info.State.FirstSeq); err != nil {
+			return nil, err
+		}
+		if c.Metadata[gapsKey] == info.Config.Metadata[gapsKey] {
+			return nil, nil
+		}
+		return &c, nil
+	})
 }
 
-// setNoted notes gaps in a configuration, and leaves out those before the first message.
+// setNoted notes gaps in a configuration. It leaves out those before the first message, and joins those that overlap:
+// each missing message counts once.
 func setNoted(c *jetstream.StreamConfig, all []Gap, first uint64) error {
 	all = slices.DeleteFunc(all, func(g Gap) bool { return g.Last < first })
 	slices.SortFunc(all, func(a, b Gap) int { return cmp.Compare(a.First, b.First) })
+	all = joined(all, 0)
 	for near := uint64(1); len(all) > mostGaps; near *= 2 {
 		all = joined(all, near)
 	}

@@ -3,6 +3,7 @@ package streams
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,8 +77,8 @@ func TestG12_GapsThatAreNoted(t *testing.T) {
 	gaps()
 }
 
-// TestNoteGaps: notes of what the log no longer reaches back to are left out, and very many gaps are joined,
-// so that they fit into the metadata.
+// TestNoteGaps: notes of what the log no longer reaches back to are left out, those that overlap are one, and very many
+// gaps are joined, so that they fit into the metadata.
 func TestNoteGaps(t *testing.T) {
 	c := jetstream.StreamConfig{Metadata: map[string]string{gapsKey: `[{"first":2,"last":3},{"first":9,"last":9}]`,
 		"x": "y"}}
@@ -107,6 +108,18 @@ func TestNoteGaps(t *testing.T) {
 		if knows, err := Knows(&jetstream.StreamInfo{Config: c}, gap); knows != want || err != nil {
 			t.Errorf("%v is known: %v, %v", gap, knows, err)
 		}
+	}
+	c.Metadata = nil
+	for range 2 { // two processes carry out one decision
+		if err := add([]Gap{{12, 14}, {30, 31}}, 5); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := add([]Gap{{13, 16}, {17, 17}}, 5); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := known(c); err != nil || !slices.Equal(all, []Gap{{12, 16}, {17, 17}, {30, 31}}) {
+		t.Errorf("messages that are missing count twice, and would hide others: %v, %v", all, err)
 	}
 	if text := Text([]Gap{{1, 1}, {3, 5}, {7, 7}, {9, 9}, {11, 11}, {13, 13}}); !strings.Contains(text,
 		"8 messages are missing (sequences 1, 3 to 5, 7, 9, 11 and so on in 6 places, the last of them at 13)") {

@@ -167,7 +167,7 @@ func TestHeldObjectsRemove(t *testing.T) {
 // counts as lost (G12).
 func TestHeldFilling(t *testing.T) {
 	js, runs := natstest.Connect(t, natstest.Options{}), 0
-	for _, operation := range []string{"Filling.Fill", "changeNoted"} {
+	for _, operation := range []string{"Filling.Fill"} {
 		held.Each(t, "processor/internal/streams."+operation, held.Write, func(t *testing.T, during func(func())) {
 			runs++
 			s, _ := newObjects(t, js, fmt.Sprint("fill", runs))

@@ -104,7 +104,7 @@ func supersedeAll(ctx context.Context, js jetstream.JetStream, o Options, identi
 	}
 	reply.Superseded, reply.Ends = &by, map[string]wire.End{}
 	for _, name := range slices.Backward(o.Prefix.MirrorStreams(o.Shards)) {
-		if err := supersede(ctx, js, name, account.Domain, by); err != nil {
+		if err := supersede(ctx, js, o, name, account.Domain, by); err != nil {
 			return reply, err
 		}
 	}
@@ -124,7 +124,7 @@ func supersedeAll(ctx context.Context, js jetstream.JetStream, o Options, identi
 }
 
 // supersede makes a stream take no more messages, and notes why. It changes subjects, sources and metadata alone.
-func supersede(ctx context.Context, js jetstream.JetStream, name, domain string, by wire.Promotion) error {
+func supersede(ctx context.Context, js jetstream.JetStream, o Options, name, domain string, by wire.Promotion) error {
 	stream, err := js.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil
@@ -132,21 +132,24 @@ func supersede(ctx context.Context, js jetstream.JetStream, name, domain string,
 	if err != nil {
 		return fmt.Errorf("look up stream %s: %w", name, err)
 	}
-	info := stream.CachedInfo()
-	region, err := wire.ParseRegion(info.Config.Metadata)
+	err = changeStream(ctx, js, o.Prefix.CheckpointBucket(), stream, func(_ context.Context,
+		info *jetstream.StreamInfo) (*jetstream.StreamConfig, error) {
+		region, err := wire.ParseRegion(info.Config.Metadata)
+		if err != nil {
+			return nil, mismatch(name, "%w", err)
+		}
+		if info.Config.Mirror != nil || region.Superseded != nil {
+			return nil, nil
+		}
+		region.Superseded, region.Promotion = &by, nil
+		region.Identity = wire.Identity(info.Config.Metadata, info.Created)
+		c := info.Config
+		setMetadata(&c, wire.RegionKey, region.String())
+		// The transform stays: the server still stores what it has received before, and would store that as it came.
+		c.Subjects, c.Sources = []string{ClosedSubject(domain, name)}, nil
+		return &c, nil
+	})
 	if err != nil {
-		return mismatch(name, "%w", err)
-	}
-	if info.Config.Mirror != nil || region.Superseded != nil {
-		return nil
-	}
-	region.Superseded, region.Promotion = &by, nil
-	region.Identity = wire.Identity(info.Config.Metadata, info.Created)
-	c := info.Config
-	setMetadata(&c, wire.RegionKey, region.String())
-	// The transform stays: the server still stores what it has received before, and would store that as it came.
-	c.Subjects, c.Sources = []string{ClosedSubject(domain, name)}, nil
-	if _, err = js.UpdateStream(ctx, c); err != nil {
 		return fmt.Errorf("change stream %s: %w", name, err)
 	}
 	return nil

@@ -24,6 +24,7 @@ const (
 // Filling is where a filling may be appended to a stream.
 type Filling struct {
 	stream  jetstream.Stream
+	bucket  string // of the checkpoints
 	subject string
 	keep    bool // the messages stay in the stream, as ticks do: nobody deletes from the middle of the log
 	noted   bool // the metadata of the stream says which messages were removed
@@ -48,7 +49,7 @@ func Turned(info *jetstream.StreamInfo, seq uint64) bool {
 // EventsFilling is that of the stream of events. If that is mirrored, its messages stay until they age out: a mirror
 // may not get what is removed at once, and its file would not end.
 func (s *Streams) EventsFilling(p wire.Prefix, mirrored bool) Filling {
-	return Filling{stream: s.Events, subject: p.Filling(), keep: mirrored, noted: true}
+	return Filling{stream: s.Events, bucket: s.Checkpoints.Bucket(), subject: p.Filling(), keep: mirrored, noted: true}
 }
 
 // ObjectsFilling is that of the snapshots.
@@ -80,7 +81,7 @@ const endless = math.MaxUint64
 
 // note notes in the metadata of the stream which messages are missing by a filling. One that was interrupted has ended.
 func (f Filling) note(ctx context.Context, js jetstream.JetStream, gap Gap) error {
-	return changeNoted(ctx, js, f.stream, func(gaps []Gap, last uint64) []Gap {
+	return changeNoted(ctx, js, f.bucket, f.stream, func(gaps []Gap, last uint64) []Gap {
 		for i, g := range gaps {
 			if g.Last == endless {
 				gaps[i].Last = last

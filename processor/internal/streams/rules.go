@@ -55,41 +55,46 @@ func (s *Streams) AllowReplies(ctx context.Context, js jetstream.JetStream, o Op
 
 // provisionReplies returns the rules of a stream. It adds a rule if the prefixes of the
 // options are not those of the last rule. last finds the last sequence of the stream.
-func provisionReplies(ctx context.Context, js jetstream.JetStream, o Options, log jetstream.Stream,
-	last func(context.Context) (uint64, error)) ([]wire.ReplyRule, error) {
-	info := log.CachedInfo()
-	name := info.Config.Name
-	rules, err := replyRules(info)
+func provisionReplies(ctx context.Context, js jetstream.JetStream, o Options, stream jetstream.Stream,
+	last func(context.Context) (uint64, error)) (rules []wire.ReplyRule, err error) {
+	want, added := slices.Compact(sorted(o.ReplyPrefixes)), false
+	name := stream.CachedInfo().Config.Name
+	err = changeStream(ctx, js, o.Prefix.CheckpointBucket(), stream, func(ctx context.Context,
+		info *jetstream.StreamInfo) (*jetstream.StreamConfig, error) {
+		rules, err = replyRules(info)
+		if err != nil {
+			return nil, err
+		}
+		var present []string
+		if n := len(rules); n > 0 {
+			present = rules[n-1].Prefixes
+		}
+		if slices.Equal(present, want) {
+			return nil, nil
+		}
+		upTo, err := last(ctx)
+		if err != nil {
+			return nil, err
+		}
+		rules, added = append(rules, wire.ReplyRule{From: upTo + 1, Prefixes: want}), true
+		for len(rules) > 1 && rules[1].From <= info.State.FirstSeq {
+			rules = rules[1:] // no message that it counts for is left
+		}
+		text, err := json.Marshal(rules)
+		if err != nil {
+			return nil, err
+		}
+		change := info.Config
+		setMetadata(&change, repliesKey, string(text))
+		return &change, nil
+	})
 	if err != nil {
-		return nil, err
-	}
-	want := slices.Compact(sorted(o.ReplyPrefixes))
-	var present []string
-	if n := len(rules); n > 0 {
-		present = rules[n-1].Prefixes
-	}
-	if slices.Equal(present, want) {
-		return rules, nil
-	}
-	upTo, err := last(ctx)
-	if err != nil {
-		return nil, err
-	}
-	rules = append(rules, wire.ReplyRule{From: upTo + 1, Prefixes: want})
-	for len(rules) > 1 && rules[1].From <= info.State.FirstSeq {
-		rules = rules[1:] // no message that it counts for is left
-	}
-	text, err := json.Marshal(rules)
-	if err != nil {
-		return nil, err
-	}
-	change := info.Config
-	setMetadata(&change, repliesKey, string(text))
-	if _, err := js.UpdateStream(ctx, change); err != nil {
 		return nil, fmt.Errorf("change the reply prefixes of stream %s: %w", name, err)
 	}
-	o.Logger.Info("changed the reply prefixes of stream", slog.String("stream", name), slog.Any("prefixes", want),
-		slog.Uint64("from", upTo+1))
+	if added {
+		o.Logger.Info("changed the reply prefixes of stream", slog.String("stream", name), slog.Any("prefixes", want),
+			slog.Uint64("from", rules[len(rules)-1].From))
+	}
 	return rules, nil
 }
 

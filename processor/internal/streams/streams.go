@@ -14,7 +14,8 @@
 // missing from the middle is a loss, unless a restore has left it or a person has decided (gaps.go).
 //
 // The flow, file by file: [Check] and [Provision] (streams.go) compare each stream with its
-// configuration (config.go) and add a reply rule (rules.go). Later the processor reads
+// configuration (config.go) and add a reply rule (rules.go). A process claims a stream before it changes
+// its configuration (change.go). Later the processor reads
 // single messages, always from the leader of a stream (link.go).
 package streams
 
@@ -283,6 +284,11 @@ func Provision(ctx context.Context, js jetstream.JetStream, o Options) (*Streams
 	if s.Checkpoints, err = provisionCheckpoints(ctx, js, o); err != nil {
 		return nil, err
 	}
+	if s.Configs != nil && !o.AsIs { // it claims the stream in the bucket
+		if _, err := provisionReplies(ctx, js, o, s.Configs, s.LastConfig); err != nil {
+			return nil, err
+		}
+	}
 	if o.Objects {
 		s.Snapshots, err = provisionObjects(ctx, js, o)
 	}
@@ -343,11 +349,6 @@ func (s *Streams) provisionLog(ctx context.Context, js jetstream.JetStream, o Op
 	if root == nil {
 		return s.Log.CachedInfo(), nil
 	}
-	if !o.AsIs {
-		if _, err := provisionReplies(ctx, js, o, s.Configs, s.LastConfig); err != nil {
-			return nil, err
-		}
-	}
 	return root, s.CheckConfigs(ctx)
 }
 
@@ -395,31 +396,44 @@ func provision(ctx context.Context, js jetstream.JetStream, o Options, want jets
 	if err != nil {
 		return nil, fmt.Errorf("provision stream %s: %w", want.Name, err)
 	}
-	have := stream.CachedInfo().Config
-	if err := compare(have, want); err != nil {
+	if err := compare(stream.CachedInfo().Config, want); err != nil {
 		return nil, err
 	}
-	change := have
-	if maxAge != nil {
-		change.MaxAge = *maxAge
+	return stream, limit(ctx, js, o, stream, maxAge, maxBytes)
+}
+
+// limit changes the limits of a stream that is present to those of the options.
+func limit(ctx context.Context, js jetstream.JetStream, o Options, stream jetstream.Stream, maxAge *time.Duration,
+	maxBytes *int64) error {
+	name, changed := stream.CachedInfo().Config.Name, false
+	err := changeStream(ctx, js, o.Prefix.CheckpointBucket(), stream, func(_ context.Context,
+		info *jetstream.StreamInfo) (*jetstream.StreamConfig, error) {
+		have := info.Config
+		change := have
+		if maxAge != nil {
+			change.MaxAge = *maxAge
+		}
+		if maxBytes != nil {
+			change.MaxBytes = *maxBytes
+		}
+		if o.DuplicateWindow != nil {
+			change.Duplicates = *o.DuplicateWindow
+		}
+		change.Duplicates = clamp(change.Duplicates, change.MaxAge)
+		if change.MaxAge == have.MaxAge && change.MaxBytes == have.MaxBytes && change.Duplicates == have.Duplicates {
+			return nil, nil
+		}
+		changed = true
+		return &change, nil
+	})
+	if err != nil {
+		return fmt.Errorf("change the limits of stream %s: %w", name, err)
 	}
-	if maxBytes != nil {
-		change.MaxBytes = *maxBytes
+	if c := stream.CachedInfo().Config; changed {
+		o.Logger.Info("changed the limits of stream", slog.String("stream", name), slog.Duration("max_age", c.MaxAge),
+			slog.Int64("max_bytes", c.MaxBytes), slog.Duration("duplicate_window", c.Duplicates))
 	}
-	if o.DuplicateWindow != nil {
-		change.Duplicates = *o.DuplicateWindow
-	}
-	change.Duplicates = clamp(change.Duplicates, change.MaxAge)
-	if change.MaxAge == have.MaxAge && change.MaxBytes == have.MaxBytes && change.Duplicates == have.Duplicates {
-		return stream, nil
-	}
-	if stream, err = js.UpdateStream(ctx, change); err != nil {
-		return nil, fmt.Errorf("change the limits of stream %s: %w", want.Name, err)
-	}
-	o.Logger.Info("changed the limits of stream", slog.String("stream", want.Name),
-		slog.Duration("max_age", change.MaxAge), slog.Int64("max_bytes", change.MaxBytes),
-		slog.Duration("duplicate_window", change.Duplicates))
-	return stream, nil
+	return nil
 }
 
 // leastLevel is the level of the API of nats-server 2.14, whose streams accept fast batches of messages.

@@ -1,0 +1,188 @@
+//go:build held
+
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/integration/held"
+	"github.com/seed18712806/lapse/sink/wire"
+)
+
+// shortClaims lets claims end soon, as a test lets others wait for one within the process that has it.
+func shortClaims(t *testing.T) {
+	was := claimFor
+	claimFor = time.Second
+	t.Cleanup(func() { claimFor = was })
+}
+
+// TestHeldChange: while a process changes one thing in the configuration of the log, the stream of events or the stream
+// of configurations, others change other things: a rule of replies, a gap that a person accepts, a limit. Each change
+// is there afterwards, whoever was first. Without a rule, a rebuild would decide by other rules than the owner did (G8).
+//
+// It fails if a process changes the configuration that it has read, whatever it is by then.
+func TestHeldChange(t *testing.T) {
+	shortClaims(t)
+	js, runs := natstest.Connect(t, natstest.Options{}), 0
+	age := 36 * time.Hour
+	for _, first := range []string{"rule", "gap", "limit"} {
+		t.Run(first, func(t *testing.T) {
+			held.Each(t, "processor/internal/streams.changeClaimed", held.Write, func(t *testing.T, during func(func())) {
+				runs++
+				o := options()
+				o.Prefix, o.Objects = wire.Prefix(fmt.Sprint("change", runs)), false
+				s, err := Provision(t.Context(), js, o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				changes := map[string]func(context.Context) error{
+					"rule": func(ctx context.Context) error {
+						other := o
+						other.ReplyPrefixes = []string{"_INBOX_x"}
+						return (&Streams{Log: s.Log}).AllowReplies(ctx, js, other, 7)
+					},
+					"gap": func(ctx context.Context) error { return s.NoteGaps(ctx, []Gap{{3, 4}}) },
+					"limit": func(ctx context.Context) error {
+						other := o
+						other.LogMaxAge = &age
+						return limit(ctx, js, other, s.Log, other.LogMaxAge, nil)
+					},
+				}
+				others := sync.OnceFunc(func() {
+					for name, change := range changes {
+						if name != first {
+							if err := change(context.Background()); err != nil {
+								t.Errorf("%s: %v", name, err)
+							}
+						}
+					}
+				})
+				during(others)
+				if err := changes[first](t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				others()
+				again, err := Provision(t.Context(), js, o.with("_INBOX_x"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				c := again.Log.CachedInfo().Config
+				gaps, err := noted(c)
+				if err != nil || !slices.Equal(gaps, []Gap{{3, 4}}) || c.MaxAge != age {
+					t.Errorf("the gaps are %v, %v, and the age is %s", gaps, err, c.MaxAge)
+				}
+				if len(again.Replies) != 1 || again.Replies[0].From != 8 {
+					t.Errorf("the rules are %+v", again.Replies)
+				}
+			})
+		})
+	}
+}
+
+// with are the options with a prefix for replies.
+func (o Options) with(prefix string) Options {
+	o.ReplyPrefixes = []string{prefix}
+	return o
+}
+
+// TestHeldSuperseded: another region is promoted while the owner of the log here adds a rule of replies. The log takes no
+// more messages afterwards, and says why: else both regions would accept writes.
+func TestHeldSuperseded(t *testing.T) {
+	shortClaims(t)
+	js, runs := natstest.Connect(t, natstest.Options{}), 0
+	for _, operation := range []string{"changeStream", "changeClaimed"} {
+		held.Each(t, "processor/internal/streams."+operation, held.Takeover, func(t *testing.T, during func(func())) {
+			runs++
+			o := options()
+			o.Prefix, o.Objects = wire.Prefix(fmt.Sprint("superseded", runs)), false
+			s, err := Provision(t.Context(), js, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			name, by := s.Log.CachedInfo().Config.Name, wire.Promotion{Domain: "b", At: time.Now().UTC()}
+			promote := sync.OnceFunc(func() {
+				if err := supersede(context.Background(), js, o, name, "a", by); err != nil {
+					t.Error(err)
+				}
+			})
+			during(promote)
+			if err := s.AllowReplies(t.Context(), js, o.with("_INBOX_x"), 7); err != nil {
+				t.Fatal(err)
+			}
+			promote()
+			info, err := s.Log.Info(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := Superseded(info); !errors.Is(err, ErrSuperseded) {
+				t.Errorf("nothing says that another region is the first: %v", err)
+			}
+			if !slices.Equal(info.Config.Subjects, []string{ClosedSubject("a", name)}) {
+				t.Errorf("the log takes messages on %v", info.Config.Subjects)
+			}
+			if rules, err := replyRules(info); err != nil || len(rules) != 1 {
+				t.Errorf("the rules are %+v, %v", rules, err)
+			}
+		})
+	}
+}
+
+// TestHeldClaim: another process changes a stream while a process waits for the claim of it, or between the look at the
+// claim and the claim. One of them has it at a time. A claim whose process has died ends.
+func TestHeldClaim(t *testing.T) {
+	shortClaims(t)
+	js, runs := natstest.Connect(t, natstest.Options{}), 0
+	for name, others := range map[string]func(c claimed, err error){
+		"released": func(c claimed, err error) { c.release(context.Background()) }, "died": func(claimed, error) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			held.Each(t, "processor/internal/streams.claim", held.Takeover, func(t *testing.T, during func(func())) {
+				runs++
+				o := options()
+				o.Prefix, o.Objects = wire.Prefix(fmt.Sprint("claim", runs)), false
+				if _, err := Provision(t.Context(), js, o); err != nil {
+					t.Fatal(err)
+				}
+				bucket := o.Prefix.CheckpointBucket()
+				var other claimed
+				during(func() {
+					var err error
+					if other, err = claim(context.Background(), js, bucket, "S"); err != nil {
+						t.Error(err)
+					}
+					others(other, err)
+				})
+				c, err := claim(t.Context(), js, bucket, "S")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if c.seq == 0 || c.seq <= other.seq {
+					t.Errorf("the claim is at %d, that of the other was at %d", c.seq, other.seq)
+				}
+				if name == "died" && other.seq != 0 && time.Since(other.began) < claimFor {
+					t.Errorf("it has taken a claim that counts, after %s", time.Since(other.began))
+				}
+				other.release(t.Context()) // which does not end the claim of another process
+				short, cancel := context.WithTimeout(t.Context(), claimFor/2)
+				defer cancel()
+				if third, err := claim(short, js, bucket, "S"); err == nil {
+					t.Errorf("two have a claim: %d and %d", c.seq, third.seq)
+				} else if !errors.Is(err, context.DeadlineExceeded) {
+					t.Error(err)
+				}
+				c.release(t.Context())
+				if c, err = claim(t.Context(), js, bucket, "S"); err != nil {
+					t.Fatal(err)
+				}
+				c.release(t.Context())
+			})
+		})
+	}
+}
