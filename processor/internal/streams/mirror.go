@@ -372,7 +372,7 @@ func OpenMirrors(ctx context.Context, js jetstream.JetStream, o Options) (*Strea
 	}
 	want := o.fixed()[wire.ShardsKey]
 	if have := s.Log.CachedInfo().Config.Metadata[wire.ShardsKey]; have != want {
-		return nil, mismatch(o.log().Stream(), "the first region has %s %s, and the options have %s: use those of the "+
+		return nil, otherShards(o.log().Stream(), "the first region has %s %s, and the options have %s: use those of the "+
 			"first region", wire.ShardsKey, wire.Quote(have), wire.Quote(want))
 	}
 	if s.Events, err = js.Stream(ctx, o.Prefix.EventsStream()); err != nil {
