@@ -58,7 +58,7 @@ func TestRegion_TheFirstGrowsAgainWithoutAFollower(t *testing.T) {
 		}
 		return nil
 	})
-	r.b.lapse.Terminate() // else it would make its mirror anew once a goes on, which its account does not allow
+	r.b.lapse.Terminate() // as lapse demote needs it
 	flags := r.a.lapse.FlagsIn(r.a.lapse.Refuses())
 	r.a.lapse.Terminate()
 	t.Log(r.a.lapse.BeginAnew(flags, 0))

@@ -215,6 +215,9 @@ func TestG7_ShardsOfAnotherNumber(t *testing.T) {
 		if p.err == nil || !strings.Contains(p.err.Error(), "lapse export") {
 			t.Errorf("with %d shards it ends with %v", shards, p.err)
 		}
+		if r := (*Refusal)(nil); !errors.As(p.err, &r) || !r.OtherShards() {
+			t.Errorf("with %d shards the refusal does not end the process: %v", shards, p.err)
+		}
 	}
 }
 

@@ -97,14 +97,16 @@ func (c *Client) Lock(
 func (l *heldLock) take(ctx context.Context) error {
 	l.until = time.Now().Add(l.ttl)
 	written, err := l.locks.Create(ctx, l.name, lockDocument{l.owner}, TTL(l.ttl))
+	ends := written.ExpiresAt
 	l.etag = written.Etag
 	if errors.Is(err, ErrUnknownOutcome) {
-		if failure := l.own(ctx); failure != nil {
+		var failure error
+		if ends, failure = l.own(ctx); failure != nil {
 			return errors.Join(err, failure)
 		}
-		return nil
+		err = nil
 	}
-	if err == nil && written.ExpiresAt.IsZero() {
+	if err == nil && ends.IsZero() {
 		l.release(ctx)
 		return l.locks.wrap(l.name, invalid("TTL is off in the collection, so the lock of a dead process would "+
 			"stay: configure the collection with a DefaultTTL, such as client.Never"))
@@ -141,7 +143,8 @@ func (l *heldLock) renew(ctx context.Context) error {
 	defer cancel()
 	written, err := l.locks.Touch(ctx, l.name, IfMatch(l.etag))
 	if errors.Is(err, ErrPrecondition) {
-		return l.own(ctx)
+		_, err := l.own(ctx)
+		return err
 	}
 	if err == nil {
 		l.etag, l.until = written.Etag, until
@@ -149,8 +152,9 @@ func (l *heldLock) renew(ctx context.Context) error {
 	return err
 }
 
-// own reads the etag of the lock, if it is this process's: a write without an outcome may have changed it.
-func (l *heldLock) own(ctx context.Context) error {
+// own reads the etag of the lock, if it is this process's: a write without an outcome may have changed it. It returns
+// when the lock ends; the zero time if it never does.
+func (l *heldLock) own(ctx context.Context) (ends time.Time, err error) {
 	doc, err := l.locks.Get(ctx, l.name)
 	if err == nil && doc.Value.Owner != l.owner {
 		err = l.locks.wrap(l.name, fmt.Errorf("%w: another process has the lock", ErrPrecondition))
@@ -158,7 +162,7 @@ func (l *heldLock) own(ctx context.Context) error {
 	if err == nil {
 		l.etag = doc.Etag
 	}
-	return err
+	return doc.ExpiresAt, err
 }
 
 // release deletes the document of the lock, if it is still this process's. If nobody answers, it expires.
@@ -166,7 +170,10 @@ func (l *heldLock) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.ttl)
 	defer cancel()
 	_, err := l.locks.Delete(ctx, l.name, IfMatch(l.etag))
-	if errors.Is(err, ErrPrecondition) && l.own(ctx) == nil {
+	if !errors.Is(err, ErrPrecondition) {
+		return
+	}
+	if _, err := l.own(ctx); err == nil {
 		_, _ = l.locks.Delete(ctx, l.name, IfMatch(l.etag))
 	}
 }

@@ -1,13 +1,17 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/seed18712806/lapse/integration/harness"
+	"github.com/seed18712806/lapse/integration/harness/proxy"
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -169,5 +173,40 @@ func TestLockWithoutAConnection(t *testing.T) {
 	})
 	if !errors.Is(err, client.ErrLockLost) {
 		t.Error(err)
+	}
+}
+
+// TestLockWithoutAnOutcomeWhereTTLIsOff: the outcome of the write of a lock is lost, and TTL is off in the collection.
+// The lock is refused and given back, as if the outcome had come: that of a dead process would stay.
+func TestLockWithoutAnOutcomeWhereTTLIsOff(t *testing.T) {
+	t.Parallel()
+	l, locks := open[json.RawMessage](t, "locks")
+	if _, err := locks.Configure(t.Context(), client.Config{}); err != nil {
+		t.Fatal(err)
+	}
+	p := proxy.New(t, strings.TrimPrefix(l.URL(), "nats://"))
+	c, err := client.Connect(client.Options{Server: "nats://" + p.Address(), Timeout: short})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	p.Hold(proxy.ToClient) // until the client has given up to wait for the outcome, and reads the lock
+	var reads atomic.Bool
+	p.CutReply(func(request []byte) bool {
+		if bytes.Contains(request, []byte(".read.get.locks.")) && !reads.Swap(true) {
+			go p.Release()
+		}
+		return false
+	}, 0)
+	err = c.Lock(t.Context(), "locks", "1", client.LockOptions{}, func(context.Context, wire.Etag) error {
+		t.Error("it has the lock")
+		return nil
+	})
+	wantIs(t, err, client.ErrInvalid)
+	if !reads.Load() {
+		t.Error("the outcome was not lost: the test shows nothing")
+	}
+	if _, err := locks.Get(t.Context(), "1"); !errors.Is(err, client.ErrNotFound) {
+		t.Errorf("after that: %v", err)
 	}
 }

@@ -12,9 +12,10 @@ import (
 
 const rewritePoll = 100 * time.Millisecond
 
-// Rewrite lets the server write its append-only file and its snapshot anew, as far as it has them, and
-// waits until it has. Of a cluster, all nodes do it, one after the other. A [store.ErrDenied] means that
-// the user may not ask for it. The replicas behind a Sentinel are not reached.
+// Rewrite lets the server write its append-only file and its snapshot anew, as far as it may have them, and
+// waits until it has. A server with an append-only file has a snapshot from then on. Of a cluster, all nodes do it, one
+// after the other. A [store.ErrDenied] means that the user may not ask for it. The replicas behind a Sentinel are not
+// reached.
 func (p *Shard) Rewrite(ctx context.Context) error {
 	cluster, ok := p.client.(*redis.ClusterClient)
 	if !ok {
@@ -45,8 +46,9 @@ func rewrite(ctx context.Context, node redis.Cmdable) error {
 			return err
 		}
 	}
-	// A server that saves by itself has a file; so has one that has loaded it.
-	if p["rdb_saves"] != "0" && p["rdb_saves"] != "" || p["rdb_last_load_keys_loaded"] != "0" && p["aof_enabled"] == "0" {
+	// A server that saves by itself has a file; so has one that has loaded it. One with an append-only file does not load
+	// its other file, and does not tell of it: that may be from before, as after a change from one kind to the other.
+	if p["aof_enabled"] == "1" || p["rdb_saves"] != "0" && p["rdb_saves"] != "" || p["rdb_last_load_keys_loaded"] != "0" {
 		busy := func(p map[string]string) bool { return p["rdb_bgsave_in_progress"] != "0" }
 		return background(ctx, node, "the snapshot", "rdb_last_bgsave_status", busy, node.BgSave)
 	}

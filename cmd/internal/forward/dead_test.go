@@ -2,6 +2,7 @@ package forward
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"testing"
 
@@ -73,5 +74,40 @@ func TestF2_TwoGiveUpOneEvent(t *testing.T) {
 		if got := letters(); len(got) != before+1 || got[before] != id {
 			t.Errorf("the dead letters are %v", got)
 		}
+	}
+}
+
+// TestF2_ALetterThatIsNoJSON: somebody has published an event whose body is no JSON. Its dead letter is listed, with the
+// body in base64, and so are those behind it.
+func TestF2_ALetterThatIsNoJSON(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	stream, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: wire.DefaultPrefix.DeadStream(), Subjects: []string{wire.DefaultPrefix.Dead("*", "*")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &deadLetters{r.js, stream, wire.DefaultPrefix, "billing", exchangeWithin}
+	for _, body := range []string{"no JSON", `{"n":1}`} {
+		e := event{nats.Header{"ce-id": {body}, "ce-source": {"/lapse/17/collections/orders"}, "ce-subject": {"1"}}, []byte(body)}
+		if _, err := d.store(t.Context(), e, &client.Ordered{Seq: 7}, errors.New("refused"), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	if err := d.each(t.Context(), func(l Letter) error {
+		var has struct {
+			Data   json.RawMessage `json:"data"`
+			Base64 []byte          `json:"data_base64"`
+		}
+		err := json.Unmarshal(l.Event, &has)
+		got = append(got, string(has.Data)+string(has.Base64))
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 2 || got[0] != "no JSON" || got[1] != `{"n":1}` {
+		t.Errorf("the bodies of the dead letters are %q", got)
 	}
 }

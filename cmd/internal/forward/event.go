@@ -2,6 +2,7 @@ package forward
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -49,8 +50,8 @@ func (e event) attributes() map[string]string {
 	return all
 }
 
-// structured is the event in the JSON format of CloudEvents. It does not change the bytes of the data. What
-// is given in addition are extensions.
+// structured is the event in the JSON format of CloudEvents. It does not change the bytes of the data; data that are no
+// JSON, which lapse does not publish, are in base64. What is given in addition are extensions.
 func (e event) structured(extensions ...string) ([]byte, error) {
 	all := e.attributes()
 	for i := 0; i < len(extensions); i += 2 {
@@ -63,11 +64,12 @@ func (e event) structured(extensions ...string) ([]byte, error) {
 		return nil, err
 	}
 	text := bytes.TrimSuffix(b.Bytes(), []byte("}\n"))
-	if len(e.data) > 0 {
-		if !json.Valid(e.data) {
-			return nil, fmt.Errorf("the body of event %s is not JSON", e.id())
-		}
+	switch {
+	case len(e.data) == 0:
+	case json.Valid(e.data):
 		text = append(append(text, `,"data":`...), e.data...)
+	default:
+		text = fmt.Appendf(text, `,"data_base64":%q`, base64.StdEncoding.EncodeToString(e.data))
 	}
 	return append(text, '}'), nil
 }

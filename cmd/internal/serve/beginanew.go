@@ -44,7 +44,7 @@ func BeginAnew(ctx context.Context, opts Options, accepted processor.Accepted) (
 			"variables with which lapse serve runs", one.Prefix, one.Shards)
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("look up the log of lapse: %w: run the same command again. Nothing was changed", err)
 	}
 	if opts.NATS != "" {
 		if err := nobodyServes(ctx, opts); err != nil {

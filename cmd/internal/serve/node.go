@@ -104,6 +104,8 @@ func (n *node) applyShard(ctx context.Context, shard int, lease processor.Lease)
 		case errors.Is(err, processor.ErrPromotion):
 			s.board.Set(problemTakeover, err)
 			pause = promotedAgain
+		case hasOtherShards(err):
+			return err // its end releases the leases, for a process with the right number
 		case errors.As(err, new(*processor.Refusal)):
 			// The shard keeps its owner: another process would refuse it too.
 			s.board.Set(problemTakeover, nil)
@@ -120,6 +122,12 @@ func (n *node) applyShard(ctx context.Context, shard int, lease processor.Lease)
 		case <-time.After(pause):
 		}
 	}
+}
+
+// hasOtherShards reports whether a refusal is that the prefix has another number of shards than the options.
+func hasOtherShards(err error) bool {
+	r := (*processor.Refusal)(nil)
+	return errors.As(err, &r) && r.OtherShards()
 }
 
 // lagsBehind is how much of the log is not applied, and how late events are, when an owner lags.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -69,7 +68,7 @@ func (f *Follower) of(name string) *compared {
 }
 
 // compare compares the mirrors with the streams of the region that is followed, which has to be the first. A mirror
-// that differs and is no only copy is made anew, which ends the session.
+// that differs is refused, and a person removes it if it is no only copy: lapse removes no stream.
 func (f *Follower) compare(ctx context.Context, c *cut) error {
 	root := c.log
 	if c.config != nil {
@@ -94,10 +93,18 @@ func (f *Follower) compare(ctx context.Context, c *cut) error {
 			return v.Refusal
 		case v.Later != nil:
 			return v.Later
-		case v.Anew != "":
-			return f.makeAnew(ctx, facts, v.Anew)
+		case v.Removal != nil:
+			if err := f.noteConsumers(ctx, facts.name()); err != nil {
+				return err
+			}
+			return v.Removal
 		}
 		k := f.of(facts.name())
+		if !k.sampled {
+			if err := f.forgetConsumers(ctx, facts.name()); err != nil {
+				return err
+			}
+		}
 		*k = compared{upTo: max(facts.Here.State.LastSeq, 1), sampled: true}
 		if err := f.Log.Streams.Follow(ctx, facts.There, m.stream, f.Origin.Domain); err != nil {
 			return err
@@ -106,21 +113,30 @@ func (f *Follower) compare(ctx context.Context, c *cut) error {
 	return nil
 }
 
-// makeAnew makes a mirror anew.
-func (f *Follower) makeAnew(ctx context.Context, facts facts, why string) error {
-	name := facts.name()
-	f.Logger.Warn("a mirror is not as the stream of the first region, and is made anew", slog.String("stream", name),
-		slog.String("reason", why))
-	if err := streams.MakeAnew(ctx, f.JetStream, f.Origin, name, f.of(name).upTo, f.Options); err != nil {
-		return err
+// noteConsumers notes the durable consumers of the mirror of the events, which go with the mirror. Those of the other
+// mirrors are lapse's own.
+func (f *Follower) noteConsumers(ctx context.Context, name string) error {
+	if name != f.Names.Prefix.EventsStream() {
+		return nil
 	}
-	return fmt.Errorf("%w: the mirror %s was made anew", errAnew, name)
+	return f.Log.Streams.NoteConsumers(ctx, f.of(name).upTo)
+}
+
+// forgetConsumers forgets what noteConsumers has noted of a mirror that is as it should be.
+func (f *Follower) forgetConsumers(ctx context.Context, name string) error {
+	if name != f.Names.Prefix.EventsStream() {
+		return nil
+	}
+	return f.Log.Streams.ForgetConsumers(ctx)
 }
 
 // ask asks for what is to be compared.
 func (f *Follower) ask(ctx context.Context, m mirror) (facts facts, err error) {
-	facts.Domain, facts.There, facts.OnlyCopy = f.Origin.Domain, m.there, m.only
-	if facts.Here, err = m.stream.Info(ctx); err != nil {
+	facts.Domain, facts.Own, facts.There, facts.OnlyCopy = f.Origin.Domain, f.Domain, m.there, m.only
+	if facts.Here, err = m.stream.Info(ctx); errors.Is(err, jetstream.ErrStreamNotFound) {
+		return facts, fmt.Errorf("%w: the mirror %s was removed", errAnew, m.there.Config.Name)
+	}
+	if err != nil {
 		return facts, fmt.Errorf("ask for the state of the mirror: %w", err)
 	}
 	if facts.Here.Config.Mirror == nil {
@@ -209,6 +225,7 @@ func (f *Follower) unanswered(ctx context.Context) {
 // facts are what is known of a mirror and of the stream of which it is to be one, as they were asked for together.
 type facts struct {
 	Domain      string // JetStream domain of the region that is followed
+	Own         string // that of this region
 	Here, There *jetstream.StreamInfo
 	Stamps      []stamped // messages that both have, or had
 	// OnlyCopy: the mirror may have messages that were acknowledged, and that are nowhere else.
@@ -228,7 +245,7 @@ type stamped struct {
 
 // verdict is what to do about a mirror: nothing, if all is zero.
 type verdict struct {
-	Anew    string           // why it is to be made anew
+	Removal *streams.Refusal // why a person is to remove it: nothing is lost with it
 	Later   error            // why nothing is known yet
 	Refusal *streams.Refusal // why it cannot be followed
 }
@@ -247,9 +264,24 @@ func judge(f facts) verdict {
 		return verdict{Later: fmt.Errorf("stream %s of the first region seems to end at sequence %d, and the mirror here "+
 			"ends at %d: the answer may be out of date", f.name(), there.LastSeq, here.LastSeq)}
 	case !f.OnlyCopy || f.GivenUp || f.hasAll():
-		return verdict{Anew: lost.What().Error()}
+		return verdict{Removal: f.removal(lost)}
 	}
 	return verdict{Refusal: lost}
+}
+
+// removal is a refusal that says how a person lets lapse make the mirror again. The command names the JetStream domain:
+// so it cannot remove the stream of the first region, wherever it is run.
+func (f *facts) removal(lost *streams.Refusal) *streams.Refusal {
+	why := "the first region has all messages of the mirror"
+	switch {
+	case !f.OnlyCopy:
+		why = "the first region makes again what it lacks of this stream"
+	case f.GivenUp:
+		why = "what only the mirror has was given up there"
+	}
+	return streams.Refuse(lost.Kind, fmt.Sprintf("%s; so remove the mirror here, as lapse removes no stream: run \"nats "+
+		"--js-domain %s stream rm %s\" as the operator, and lapse makes the mirror again", why, f.Own, f.name()),
+		"%w", lost.Reason)
 }
 
 // judgeFirst refuses a region that is the first no longer, by what its log or its stream of configurations says.

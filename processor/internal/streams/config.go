@@ -124,8 +124,8 @@ func compare(have, want jetstream.StreamConfig) error {
 		case h == wire.Restoring:
 			return restoring(have.Name)
 		case key == wire.ShardsKey && h != "":
-			return mismatch(have.Name, "it was created with %s shards, and the options have %s: use the number of the stream, "+
-				"or copy the documents to another prefix (lapse export, lapse import)", h, w)
+			return otherShards(have.Name, "it was created with %s shards, and the options have %s: use the number of the "+
+				"stream, or copy the documents to another prefix (lapse export, lapse import)", h, w)
 		case key == configsKey && h != "":
 			return stranger(have.Name, "its configurations are from another stream, which was deleted or created again: "+
 				"restore that one, or begin anew with another prefix")
@@ -179,6 +179,13 @@ func compare(have, want jetstream.StreamConfig) error {
 
 func mismatch(stream, format string, args ...any) error {
 	return Refuse(ErrMismatch, "", "stream %s: %w", stream, fmt.Errorf(format, args...))
+}
+
+// otherShards is the mismatch of a prefix that has another number of shards than the options.
+func otherShards(stream, format string, args ...any) error {
+	r := Refuse(ErrMismatch, "", "stream %s: %w", stream, fmt.Errorf(format, args...))
+	r.shards = true
+	return r
 }
 
 func stranger(stream, format string, args ...any) error {

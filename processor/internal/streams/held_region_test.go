@@ -162,60 +162,89 @@ func TestHeldMirrors(t *testing.T) {
 	}
 }
 
-// TestHeldMakeAnew: events are published, or the connection is lost, while the mirror of the events is made anew. Its
-// durable consumer is there after that, and gets each event that it has not acknowledged: none is passed over.
-func TestHeldMakeAnew(t *testing.T) {
+// TestHeldConsumers: events are published, or the connection is lost, while the durable consumers of the mirror of the
+// events are noted, and while they are made again after a person has removed the mirror. The consumer is there after
+// that, and gets each event that it has not acknowledged: none is passed over.
+func TestHeldConsumers(t *testing.T) {
 	j := startRegions(t)
-	for _, kind := range []held.Kind{held.Write, held.Reconnection} {
-		held.Each(t, "processor/internal/streams.MakeAnew", kind, func(t *testing.T, during func(func())) {
-			r := j.begin(t)
-			r.follow()
-			r.expired("1", "2", "3")
-			name := r.o.Prefix.EventsStream()
-			consumer, err := r.b.CreateConsumer(t.Context(), name, jetstream.ConsumerConfig{Durable: "d",
-				AckPolicy: jetstream.AckExplicitPolicy})
-			if err != nil {
-				t.Fatal(err)
-			}
-			next := func() (jetstream.Msg, uint64) {
-				t.Helper()
-				m, err := consumer.Next(jetstream.FetchMaxWait(time.Minute))
+	for _, operation := range []string{"Streams.NoteConsumers", "restoreConsumers", "Streams.ForgetConsumers"} {
+		for _, kind := range []held.Kind{held.Write, held.Reconnection} {
+			held.Each(t, "processor/internal/streams."+operation, kind, func(t *testing.T, during func(func())) {
+				r := j.begin(t)
+				r.follow()
+				r.expired("1", "2", "3")
+				name := r.o.Prefix.EventsStream()
+				consumer, err := r.b.CreateConsumer(t.Context(), name, jetstream.ConsumerConfig{Durable: "d",
+					AckPolicy: jetstream.AckExplicitPolicy})
 				if err != nil {
 					t.Fatal(err)
 				}
-				meta, err := m.Metadata()
-				if err != nil {
-					t.Fatal(err)
+				next := func() (jetstream.Msg, uint64) {
+					t.Helper()
+					m, err := consumer.Next(jetstream.FetchMaxWait(time.Minute))
+					if err != nil {
+						t.Fatal(err)
+					}
+					meta, err := m.Metadata()
+					if err != nil {
+						t.Fatal(err)
+					}
+					return m, meta.Sequence.Stream
 				}
-				return m, meta.Sequence.Stream
-			}
-			for range 2 {
-				m, _ := next()
-				if err := m.DoubleAck(t.Context()); err != nil {
-					t.Fatal(err)
+				for range 2 {
+					m, _ := next()
+					if err := m.DoubleAck(t.Context()); err != nil {
+						t.Fatal(err)
+					}
 				}
-			}
-			during(func() {
-				if kind == held.Write {
-					r.expired("4")
-				} else {
-					r.cut()
+				during(func() {
+					if kind == held.Write {
+						r.expired("4")
+					} else {
+						r.cut()
+					}
+				})
+				var s *Streams
+				r.again("the mirrors are opened", func(ctx context.Context) (err error) {
+					s, err = OpenMirrors(ctx, r.b, r.o)
+					return err
+				})
+				r.again("the consumers are noted", func(ctx context.Context) error { return s.NoteConsumers(ctx, 3) })
+				r.again("a mirror that is there keeps its consumers", func(ctx context.Context) error {
+					return ProvisionMirrors(ctx, r.b, r.origin, r.o)
+				})
+				r.again("a person removes the mirror", func(ctx context.Context) error {
+					if err := r.b.DeleteStream(ctx, name); !errors.Is(err, jetstream.ErrStreamNotFound) {
+						return err
+					}
+					return nil
+				})
+				r.follow()
+				r.expired("4", "5")
+				r.again("the consumer is there", func(ctx context.Context) (err error) {
+					consumer, err = r.b.Consumer(ctx, name, "d")
+					return err
+				})
+				for want := uint64(3); want <= 5; want++ {
+					if _, seq := next(); seq != want {
+						t.Errorf("the consumer gets event %d, want %d", seq, want)
+					}
 				}
+				r.again("the consumers are forgotten", func(ctx context.Context) error {
+					if err := s.NoteConsumers(ctx, 3); err != nil {
+						return err
+					}
+					if err := s.ForgetConsumers(ctx); err != nil {
+						return err
+					}
+					value, _, err := s.Value(ctx, consumersKey)
+					if value != nil {
+						t.Error("the note is there, although it was forgotten")
+					}
+					return err
+				})
 			})
-			r.again("the mirror is made anew", func(ctx context.Context) error {
-				return MakeAnew(ctx, r.b, r.origin, name, 3, r.o)
-			})
-			r.expired("4", "5")
-			r.again("the consumer is there", func(ctx context.Context) (err error) {
-				consumer, err = r.b.Consumer(ctx, name, "d")
-				return err
-			})
-			for want := uint64(3); want <= 5; want++ {
-				if _, seq := next(); seq != want {
-					t.Errorf("the consumer gets event %d, want %d", seq, want)
-				}
-			}
-		})
+		}
 	}
 }
 

@@ -150,7 +150,7 @@ func (o Options) Mirrored() []string {
 }
 
 // ProvisionMirrors creates the mirrors that are absent, and checks those that are present. The root is created
-// last: where it is there, all have been.
+// last: where it is there, all have been. A mirror of the events that was removed gets its durable consumers back.
 func ProvisionMirrors(ctx context.Context, js jetstream.JetStream, origin *Origin, o Options) error {
 	if err := checkServer(ctx, js); err != nil {
 		return err
@@ -176,7 +176,7 @@ func ProvisionMirrors(ctx context.Context, js jetstream.JetStream, origin *Origi
 				"lapse demote first", mirrors, origin.Domain)
 		}
 	}
-	return nil
+	return restoreConsumers(ctx, js, o)
 }
 
 // domainOf is the JetStream domain of the stream that a stream mirrors; "" if it is no mirror.
@@ -265,48 +265,6 @@ func mirrorMetadata(original *jetstream.StreamInfo, domain string) (map[string]s
 	return c.Metadata, nil
 }
 
-// MakeAnew makes a mirror anew. Its durable consumers go on where they were, or behind the last message, same, that is
-// known to be as before: an event may come to them twice, with the same ce-id, and none is passed over.
-func MakeAnew(ctx context.Context, js jetstream.JetStream, origin *Origin, name string, same uint64, o Options) error {
-	stream, err := js.Stream(ctx, name)
-	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return fmt.Errorf("look up stream %s: %w", name, err)
-	}
-	var consumers []jetstream.ConsumerConfig
-	if err == nil && name == o.Prefix.EventsStream() {
-		all := stream.ListConsumers(ctx)
-		for info := range all.Info() {
-			if c := info.Config; c.Durable != "" {
-				c.DeliverPolicy, c.OptStartTime, c.OptStartSeq = jetstream.DeliverByStartSequencePolicy, nil,
-					min(info.AckFloor.Stream, same)+1
-				consumers = append(consumers, c)
-			}
-		}
-		if err := all.Err(); err != nil {
-			return fmt.Errorf("list the consumers of stream %s: %w", name, err)
-		}
-	}
-	c, err := mirrorConfig(ctx, origin, name, o)
-	if err != nil {
-		return err
-	}
-	// Once the mirror is removed, nothing but this call knows its consumers.
-	return Again(ctx, o.Logger, func(ctx context.Context) error {
-		if err := js.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-			return fmt.Errorf("remove the mirror %s: %w", name, err)
-		}
-		if err := createMirror(ctx, js, origin, c, o); err != nil {
-			return err
-		}
-		for _, c := range consumers {
-			if _, err := js.CreateConsumer(ctx, name, c); err != nil {
-				return fmt.Errorf("make the consumer %s of stream %s again: %w", c.Durable, name, err)
-			}
-		}
-		return nil
-	})
-}
-
 // Follow gives a mirror the metadata and the limits that the original has by now: rules of replies, a decision of a
 // person, or an age, that it has got since. It returns an ErrPromotion if the mirror is none any more.
 func (s *Streams) Follow(ctx context.Context, original *jetstream.StreamInfo, mirror jetstream.Stream,
@@ -372,7 +330,7 @@ func OpenMirrors(ctx context.Context, js jetstream.JetStream, o Options) (*Strea
 	}
 	want := o.fixed()[wire.ShardsKey]
 	if have := s.Log.CachedInfo().Config.Metadata[wire.ShardsKey]; have != want {
-		return nil, mismatch(o.log().Stream(), "the first region has %s %s, and the options have %s: use those of the "+
+		return nil, otherShards(o.log().Stream(), "the first region has %s %s, and the options have %s: use those of the "+
 			"first region", wire.ShardsKey, wire.Quote(have), wire.Quote(want))
 	}
 	if s.Events, err = js.Stream(ctx, o.Prefix.EventsStream()); err != nil {

@@ -22,6 +22,8 @@ type Refusal struct {
 	Accept  Loss // what a person can give up; empty if nothing helps but to restore
 	Removes bool // the next start then removes documents that Redis holds
 
+	shards bool // see OtherShards
+
 	gaps []Gap // of an ErrLogGap
 	gap  Gap   // the first of them that was not applied
 }
@@ -114,3 +116,7 @@ func (r *Refusal) Unwrap() []error { return []error{r.Kind, r.Reason} }
 // EndsStart reports whether the refusal is about a setting of a stream or of Redis. A start ends with it; a
 // process with any other refusal stays up, and reads go on.
 func (r *Refusal) EndsStart() bool { return r.Kind == ErrMismatch || r.Kind == store.ErrServer }
+
+// OtherShards reports whether the options have another number of shards than the prefix. Then the process has to end,
+// also if it runs: as long as it has a lease, no process with the right number gets that.
+func (r *Refusal) OtherShards() bool { return r.shards }

@@ -211,7 +211,7 @@ func checkOther(ctx context.Context, js jetstream.JetStream, o Options) error {
 	case err != nil:
 		return fmt.Errorf("look up stream %s: %w", other, err)
 	}
-	return mismatch(other, "the prefix has %s: use the number with which it was created, or copy the documents to "+
+	return otherShards(other, "the prefix has %s: use the number with which it was created, or copy the documents to "+
 		"another prefix (lapse export, lapse import)", has)
 }
 
