@@ -14,8 +14,8 @@ import (
 
 // RedisOptions are the settings of a redis-server.
 type RedisOptions struct {
-	// Persistent keeps an append-only file, so that a kill loses nothing. Otherwise a kill
-	// loses everything.
+	// Persistent keeps an append-only file, so that a kill loses nothing, or what Redis has not written while an fsync
+	// takes long. Otherwise a kill loses everything.
 	Persistent bool
 	Args       []string // more arguments, such as "--maxmemory-policy", "allkeys-lru"
 	OwnUsers   bool     // Args have users; otherwise they are those of deploy/

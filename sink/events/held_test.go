@@ -77,8 +77,6 @@ type heldPublication struct {
 // publications are the operations that publish, in a stream of a kind and with a number of messages with which they make
 // more than one call.
 var publications = []heldPublication{
-	{"acks.publish", fastBatches, 5},
-	{"acks.publish", atomicBatches, 5},
 	{"Publisher.alone", fastBatches, 1},
 	{"Publisher.alone", atomicBatches, 1},
 	{"Publisher.atomic", atomicBatches, 5},

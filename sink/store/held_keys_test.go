@@ -25,7 +25,8 @@ const manyKeys = 2500
 // client has a connection to the new process.
 func persistent(t *testing.T, args ...string) (s redistest.Server, server *harness.Redis, restart func()) {
 	t.Helper()
-	server = harness.StartRedis(t, harness.RedisOptions{Persistent: true, Args: args})
+	// With everysec Redis answers before it has written its file, while an earlier fsync takes long.
+	server = harness.StartRedis(t, harness.RedisOptions{Persistent: true, Args: append(args, "--appendfsync", "always")})
 	s = redistest.Server{Client: server.Client()}
 	return s, server, func() {
 		server.Kill()
