@@ -32,7 +32,7 @@ func written(t *testing.T, client *harness.Client, id string) {
 // A restore stands still. Somebody takes it for dead and runs the command again, which removes
 // what it has left, and ends. lapse starts, and clients write. Then the first one goes on.
 //
-// It fails if that removes a stream that it has not made.
+// It fails if that removes a stream that it has not made, or if the same command restores once more what is complete.
 func TestG7_ARestoreThatStoodStill(t *testing.T) {
 	t.Parallel()
 	nobody := func(context.Context) (bool, error) { return false, nil }
@@ -65,6 +65,9 @@ func TestG7_ARestoreThatStoodStill(t *testing.T) {
 	})
 	if err == nil {
 		t.Error("both have restored the same streams")
+	}
+	if err := restore(second.NC, nil); err == nil || !strings.Contains(err.Error(), "exists: restore into servers without") {
+		t.Errorf("a third time: %v", err)
 	}
 	for _, name := range []string{"LAPSE_LOG", "LAPSE_EVENTS", "KV_LAPSE_CHECKPOINTS", "OBJ_LAPSE_SNAPSHOTS"} {
 		if _, err := second.JS.Stream(t.Context(), name); err != nil {
