@@ -330,8 +330,12 @@ func TestF1F2_Deliveries(t *testing.T) {
 	if slices.Sort(letters); !slices.Equal(letters, want) {
 		t.Errorf("dead letters %v, want %v", letters, want)
 	}
+	attempts := 0.0
+	for _, n := range r.got {
+		attempts += float64(n)
+	}
 	for name, want := range map[string]float64{"lapse_forward_delivered_total": 4, "lapse_forward_dead_total": 4,
-		"lapse_forward_held": 0} {
+		"lapse_forward_held": 0, "lapse_forward_attempt_seconds": attempts} {
 		if got := figure(t, registry, name); got != want {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
@@ -452,7 +456,7 @@ func figure(t *testing.T, registry *prometheus.Registry, name string) float64 {
 	}
 	for _, family := range families {
 		if one := family.GetMetric()[0]; family.GetName() == name {
-			return one.GetCounter().GetValue() + one.GetGauge().GetValue()
+			return one.GetCounter().GetValue() + one.GetGauge().GetValue() + float64(one.GetHistogram().GetSampleCount())
 		}
 	}
 	t.Fatalf("there is no metric %s", name)

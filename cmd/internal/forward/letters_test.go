@@ -64,3 +64,20 @@ func TestCountDead(t *testing.T) {
 		t.Errorf("nobody runs: %v", err)
 	}
 }
+
+// TestLettersCannotBeRead: a dead letter that cannot be read is an error.
+func TestLettersCannotBeRead(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	d, err := openDead(t.Context(), r.c, wire.DefaultPrefix, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.js.DeleteStream(t.Context(), wire.DefaultPrefix.DeadStream()); err != nil {
+		t.Fatal(err)
+	}
+	letter := func(Letter) error { return errors.New("a letter") }
+	if err := d.each(t.Context(), letter); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("the stream is gone: %v", err)
+	}
+}
