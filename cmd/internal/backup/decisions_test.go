@@ -276,60 +276,6 @@ func TestConfigured(t *testing.T) {
 	}
 }
 
-// TestRestoreNames: restores of one backup to different ends have different names, so none takes the streams of another
-// for its own. The same restore has the same name again.
-func TestRestoreNames(t *testing.T) {
-	c := &Contents{end: end{SHA256: strings.Repeat("a", 64)}}
-	at := time.UnixMilli(1500)
-	all := []Until{{}, {Seq: 7}, {Seq: 8}, {Time: at}, {Time: at.Add(1)}, {Seq: 7, Time: at}}
-	names := make(map[string]bool)
-	for _, until := range all {
-		names[c.id(until)] = true
-	}
-	if len(names) != len(all) || c.id(Until{Time: at}) != c.id(Until{Time: at.UTC()}) {
-		t.Errorf("the names are %v", names)
-	}
-}
-
-// TestCompleteWithoutAStream: a backup may lack a stream that lapse can do without. The others are completed all the same.
-func TestCompleteWithoutAStream(t *testing.T) {
-	js := natstest.JetStream(t, (&faults{after: -1}).connect(t, natstest.Start(t, natstest.Options{})))
-	c := &Contents{Header: Header{Prefix: "lapse", Shards: 1}}
-	r := &restorer{js: js, contents: c, id: "id", last: make(map[string]jetstream.StreamConfig)}
-	for _, name := range []string{c.Prefix.EventsStream(), c.root()} {
-		first, last := c.configured(&streamContents{Name: name}, jetstream.StreamConfig{Name: name}, 0, "id")
-		natstest.CreateStream(t, js, first)
-		if r.last[name] = last; name == c.root() {
-			r.root = first
-		}
-	}
-	if err := r.complete(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for name := range r.last {
-		if stream, err := js.Stream(t.Context(), name); err != nil ||
-			stream.CachedInfo().Config.Metadata[wire.FormatKey] == wire.Restoring {
-			t.Errorf("stream %s has the mark of a restore: %v", name, err)
-		}
-	}
-}
-
-// TestDownloads: a connection has no subscription left behind the streams that it has downloaded.
-func TestDownloads(t *testing.T) {
-	_, js := server(t, 1)
-	first := 0
-	for i := range 3 {
-		if err := download(t.Context(), js.Conn(), theLog, false, io.Discard); err != nil {
-			t.Fatal(err)
-		}
-		if n := js.Conn().NumSubscriptions(); i == 0 {
-			first = n
-		} else if n != first {
-			t.Errorf("%d subscriptions after %d downloads, and %d after the first", n, i+1, first)
-		}
-	}
-}
-
 // TestFind: what the metadata of the log says of the shards.
 func TestFind(t *testing.T) {
 	_, js := server(t, 1)
