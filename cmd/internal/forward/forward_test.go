@@ -447,22 +447,6 @@ func TestDeadLettersHaveNoID(t *testing.T) {
 	}
 }
 
-// figure is the value of a metric without labels.
-func figure(t *testing.T, registry *prometheus.Registry, name string) float64 {
-	t.Helper()
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, family := range families {
-		if one := family.GetMetric()[0]; family.GetName() == name {
-			return one.GetCounter().GetValue() + one.GetGauge().GetValue() + float64(one.GetHistogram().GetSampleCount())
-		}
-	}
-	t.Fatalf("there is no metric %s", name)
-	return 0
-}
-
 // TestF1_EndsCleanly: at the end a request under way is not broken off, and its event is done; an event that waits
 // for another attempt is given back, and another process does not wait for it as for that of one that has died.
 func TestF1_EndsCleanly(t *testing.T) {

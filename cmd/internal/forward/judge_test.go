@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -117,4 +119,20 @@ func TestDefaults(t *testing.T) {
 		o.LongestWait != time.Minute || o.Timeout != 15*time.Second {
 		t.Errorf("the defaults are %+v", o)
 	}
+}
+
+// figure is the value of a metric without labels.
+func figure(t *testing.T, registry *prometheus.Registry, name string) float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if one := family.GetMetric()[0]; family.GetName() == name {
+			return one.GetCounter().GetValue() + one.GetGauge().GetValue() + float64(one.GetHistogram().GetSampleCount())
+		}
+	}
+	t.Fatalf("there is no metric %s", name)
+	return 0
 }
