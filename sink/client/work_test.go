@@ -58,3 +58,42 @@ func TestBackWhileAcknowledged(t *testing.T) {
 		t.Errorf("handled %d times, %d jobs and %d slots are left", handled, len(w.jobs), len(w.slots))
 	}
 }
+
+// fetched is a consumer with some messages for a request.
+type fetched struct {
+	jetstream.Consumer
+	batch fetchedBatch
+}
+
+// fetchedBatch is those messages.
+type fetchedBatch chan jetstream.Msg
+
+func (f fetched) Fetch(int, ...jetstream.FetchOpt) (jetstream.MessageBatch, error) {
+	return f.batch, nil
+}
+func (f fetchedBatch) Messages() <-chan jetstream.Msg { return f }
+func (f fetchedBatch) Error() error                   { return nil }
+
+// unbegun is a message that a worker gives back.
+type unbegun struct {
+	jetstream.Msg
+	back *int
+}
+
+func (u unbegun) Nak() error { *u.back++; return nil }
+
+// TestMessagesGoBack: of a request that gets messages when the worker ends, each goes back, so that another process
+// gets it at once. None is begun.
+func TestMessagesGoBack(t *testing.T) {
+	ended, end := context.WithCancel(t.Context())
+	end()
+	const messages = 3
+	batch, back, free := make(fetchedBatch, messages), 0, messages
+	for range messages {
+		batch <- unbegun{back: &back}
+	}
+	close(batch)
+	if err := new(worker).request(ended, fetched{batch: batch}, &free); err != nil || back != messages || free != messages {
+		t.Errorf("%d of %d messages went back, and %d slots are free: %v", back, messages, free, err)
+	}
+}

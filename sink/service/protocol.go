@@ -55,29 +55,30 @@ func (s *Service) statistics() any {
 	return all
 }
 
-// subscribe subscribes to the requests, and to PING, INFO and STATS.
+// subscribe subscribes to the requests, and to PING, INFO and STATS. With an error it keeps no subscription.
 func (s *Service) subscribe() error {
+	type subscription struct {
+		subject, queue string
+		handle         nats.MsgHandler
+	}
+	var all []subscription
 	for _, e := range endpoints {
-		sub, err := s.nc.QueueSubscribe(s.subject(e), micro.DefaultQueueGroup, s.dispatch(e))
-		if err != nil {
-			return errors.Join(fmt.Errorf("endpoint %s: %w", s.subject(e), err), s.unsubscribe())
-		}
-		s.subs = append(s.subs, sub)
+		all = append(all, subscription{s.subject(e), micro.DefaultQueueGroup, s.dispatch(e)})
 	}
 	for verb, answer := range map[micro.Verb]func() any{
 		micro.PingVerb: s.ping, micro.InfoVerb: s.info, micro.StatsVerb: s.statistics,
 	} {
 		for _, to := range [][2]string{{"", ""}, {Name, ""}, {Name, s.id}} {
-			subject, err := micro.ControlSubject(verb, to[0], to[1])
-			if err != nil {
-				return errors.Join(err, s.unsubscribe())
-			}
-			sub, err := s.nc.Subscribe(subject, func(msg *nats.Msg) { s.tell(msg, answer()) })
-			if err != nil {
-				return errors.Join(fmt.Errorf("subscribe to %s: %w", subject, err), s.unsubscribe())
-			}
-			s.subs = append(s.subs, sub)
+			subject, _ := micro.ControlSubject(verb, to[0], to[1]) // no error: each verb is one of NATS
+			all = append(all, subscription{subject, "", func(msg *nats.Msg) { s.tell(msg, answer()) }})
 		}
+	}
+	for _, one := range all {
+		sub, err := s.nc.QueueSubscribe(one.subject, one.queue, one.handle)
+		if err != nil {
+			return errors.Join(fmt.Errorf("subscribe to %s: %w", one.subject, err), s.unsubscribe())
+		}
+		s.subs = append(s.subs, sub)
 	}
 	return nil
 }

@@ -608,6 +608,11 @@ func TestStartValidates(t *testing.T) {
 			t.Errorf("%+v: no error", opts)
 		}
 	}
+	nc.Close()
+	if svc, err := service.Start(nc, fake{}, service.Options{}); !errors.Is(err, nats.ErrConnectionClosed) {
+		svc.Stop()
+		t.Errorf("on a closed connection: %v", err)
+	}
 }
 
 // brokenConn is a connection of which the other end is gone: it breaks after some requests.

@@ -76,3 +76,24 @@ func TestSlidesHaveIDsThatNobodyKnows(t *testing.T) {
 		}
 	}
 }
+
+// renewing is a fake that can wait for a renewal.
+type renewing struct{ fake }
+
+// Renew implements [service.Renewer].
+func (renewing) Renew(context.Context, string, string) (sink.Document, error) {
+	return sink.Document{Etag: 1, Body: []byte(`"renewed"`)}, nil
+}
+
+// TestGetRenews: a read waits for the renewal of the document if its request says so, and else it does not.
+func TestGetRenews(t *testing.T) {
+	_, nc := start(t, renewing{fake{get: func(context.Context, string, string) (sink.Document, error) {
+		return sink.Document{Etag: 1, Body: []byte(`"read"`)}, nil
+	}}}, service.Options{})
+	for body, want := range map[string]string{"": `"read"`, `{"renew":false}`: `"read"`, `{"renew":true}`: `"renewed"`} {
+		if got := string(request(t, nc, "lapse.read.get.sessions.a", body).Data); got != want {
+			t.Errorf("%s: %s, want %s", body, got, want)
+		}
+	}
+	wantFailure(t, request(t, nc, "lapse.read.get.sessions.a", `{"renew":1}`), 400, "renew", "true or false")
+}

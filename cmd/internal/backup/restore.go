@@ -255,16 +255,20 @@ func (r *restorer) update(ctx context.Context, config jetstream.StreamConfig) er
 	return err
 }
 
-// removeMarked removes a stream, if it is still marked: another restore may have completed it, and
-// clients may have written to it. NATS has no deletion on a condition, so a log is claimed first, by a setting
-// that cannot be undone: deny_purge. A log that is complete refuses the claim, because its deny_delete cannot
-// be undone either, and so does the root of a restore that has committed; a log that is claimed cannot be completed.
+// removeMarked removes a stream, if it is still marked: another restore may have completed it, and clients may have
+// written to it. It fails if the stream is the root of another restore that has committed. NATS has no deletion on a
+// condition, so a log is claimed first, by a setting that cannot be undone: deny_purge. A log that is complete refuses
+// the claim, because its deny_delete cannot be undone either, and so does a root that is committed after this look. A
+// log that is claimed cannot be completed.
 func (r *restorer) removeMarked(ctx context.Context, name string) error {
 	i, err := streamInfo(ctx, r.js, name)
 	if i == nil || err != nil || i.Config.Metadata[wire.FormatKey] != wire.Restoring {
 		return err
 	}
-	if slices.Equal(i.Config.Subjects, r.contents.restoringSubjects(name)) && !i.Config.DenyDelete {
+	if i.Config.Metadata[committedKey] != "" {
+		return errors.New("another restore has begun to complete its streams")
+	}
+	if slices.Equal(i.Config.Subjects, r.contents.restoringSubjects(name)) {
 		i.Config.DenyPurge = true
 		if _, err := r.js.UpdateStream(ctx, i.Config); err != nil {
 			return r.unlessGone(ctx, name, err)

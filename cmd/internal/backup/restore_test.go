@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -32,7 +33,7 @@ func written(t *testing.T, client *harness.Client, id string) {
 // A restore stands still. Somebody takes it for dead and runs the command again, which removes
 // what it has left, and ends. lapse starts, and clients write. Then the first one goes on.
 //
-// It fails if that removes a stream that it has not made.
+// It fails if that removes a stream that it has not made, or if the same command restores once more what is complete.
 func TestG7_ARestoreThatStoodStill(t *testing.T) {
 	t.Parallel()
 	nobody := func(context.Context) (bool, error) { return false, nil }
@@ -65,6 +66,9 @@ func TestG7_ARestoreThatStoodStill(t *testing.T) {
 	})
 	if err == nil {
 		t.Error("both have restored the same streams")
+	}
+	if err := restore(second.NC, nil); err == nil || !strings.Contains(err.Error(), "exists: restore into servers without") {
+		t.Errorf("a third time: %v", err)
 	}
 	for _, name := range []string{"LAPSE_LOG", "LAPSE_EVENTS", "KV_LAPSE_CHECKPOINTS", "OBJ_LAPSE_SNAPSHOTS"} {
 		if _, err := second.JS.Stream(t.Context(), name); err != nil {
@@ -182,5 +186,65 @@ func TestG3_ARestoredTailIsShort(t *testing.T) {
 	}
 	if len(published) != expired+2 {
 		t.Errorf("%d events, want %d", len(published), expired+2)
+	}
+}
+
+// TestRestoreNames: restores of one backup to different ends have different names, so none takes the streams of another
+// for its own. The same restore has the same name again.
+func TestRestoreNames(t *testing.T) {
+	c := &Contents{end: end{SHA256: strings.Repeat("a", 64)}}
+	at := time.UnixMilli(1500)
+	all := []Until{{}, {Seq: 7}, {Seq: 8}, {Time: at}, {Time: at.Add(1)}, {Seq: 7, Time: at}}
+	names := make(map[string]bool)
+	for _, until := range all {
+		names[c.id(until)] = true
+	}
+	if len(names) != len(all) || c.id(Until{Time: at}) != c.id(Until{Time: at.UTC()}) {
+		t.Errorf("the names are %v", names)
+	}
+}
+
+// TestCompleteWithoutAStream: a backup may lack a stream that lapse can do without. The others are completed all the same.
+func TestCompleteWithoutAStream(t *testing.T) {
+	js := natstest.JetStream(t, (&faults{after: -1}).connect(t, natstest.Start(t, natstest.Options{})))
+	c := &Contents{Header: Header{Prefix: "lapse", Shards: 1}}
+	r := &restorer{js: js, contents: c, id: "id", last: make(map[string]jetstream.StreamConfig)}
+	for _, name := range []string{c.Prefix.EventsStream(), c.root()} {
+		first, last := c.configured(&streamContents{Name: name}, jetstream.StreamConfig{Name: name}, 0, "id")
+		natstest.CreateStream(t, js, first)
+		if r.last[name] = last; name == c.root() {
+			r.root = first
+		}
+	}
+	if err := r.complete(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name := range r.last {
+		if stream, err := js.Stream(t.Context(), name); err != nil ||
+			stream.CachedInfo().Config.Metadata[wire.FormatKey] == wire.Restoring {
+			t.Errorf("stream %s has the mark of a restore: %v", name, err)
+		}
+	}
+}
+
+// TestG7_ACommittedRestoreStays: a restore finds what another one has left, and that one goes on and commits before its
+// root is removed. The root stays, so that the other one can complete its streams.
+//
+// It fails if the root is removed: then the streams that are complete by then lack it, and no restore goes on with them.
+func TestG7_ACommittedRestoreStays(t *testing.T) {
+	js := natstest.JetStream(t, (&faults{after: -1}).connect(t, natstest.Start(t, natstest.Options{})))
+	c := &Contents{Header: Header{Prefix: "lapse", Shards: 1}}
+	first, _ := c.configured(&streamContents{Name: c.root()}, jetstream.StreamConfig{Name: c.root()}, 0, "other")
+	natstest.CreateStream(t, js, first)
+	other := &restorer{js: js, contents: c, id: "other", root: first}
+	if err := other.complete(t.Context()); err != nil { // all of no stream: it commits alone
+		t.Fatal(err)
+	}
+	r := &restorer{js: js, contents: c, id: "id"}
+	if err := r.removeMarked(t.Context(), c.root()); err == nil || !strings.Contains(err.Error(), "another restore") {
+		t.Errorf("it is removed: %v", err)
+	}
+	if _, err := js.Stream(t.Context(), c.root()); err != nil {
+		t.Error(err)
 	}
 }

@@ -5,10 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -167,5 +171,45 @@ func TestG3_ExpiredInTheLastInstant(t *testing.T) {
 				t.Errorf("%d of %d events are restored, want all %d", restored, events, documents)
 			}
 		})
+	}
+}
+
+// TestTakeCounts: a backup says of each stream how many messages it has, and which; a scan of it finds the same.
+func TestTakeCounts(t *testing.T) {
+	_, js := server(t, 1)
+	var out bytes.Buffer
+	taken, err := Take(t.Context(), Source{NATS: js.Conn(), Prefix: wire.DefaultPrefix, Applying: nobody}, &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := Scan(&out, Until{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := func(c *Contents) (all []string) {
+		for _, s := range c.Streams {
+			all = append(all, fmt.Sprintf("%s: %d messages, %d to %d", s.Name, s.Messages, s.First, s.Last))
+		}
+		return all
+	}
+	if diff := cmp.Diff(counts(found), counts(taken)); diff != "" || !slices.Contains(counts(taken),
+		"LAPSE_LOG: 4 messages, 1 to 4") {
+		t.Errorf("the backup says %v; a scan finds (-found +taken):\n%s", counts(taken), diff)
+	}
+}
+
+// TestDownloads: a connection has no subscription left behind the streams that it has downloaded.
+func TestDownloads(t *testing.T) {
+	_, js := server(t, 1)
+	first := 0
+	for i := range 3 {
+		if err := download(t.Context(), js.Conn(), theLog, false, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		if n := js.Conn().NumSubscriptions(); i == 0 {
+			first = n
+		} else if n != first {
+			t.Errorf("%d subscriptions after %d downloads, and %d after the first", n, i+1, first)
+		}
 	}
 }

@@ -182,6 +182,16 @@ func TestF4_ArchiveHoldsALine(t *testing.T) {
 	}
 }
 
+// TestBehind: a batch is cut behind a sequence, whether a message has that sequence or not.
+func TestBehind(t *testing.T) {
+	batch := []archived{{seq: 3}, {seq: 4}, {seq: 5}, {seq: 7}}
+	for seq, want := range []int{0, 0, 0, 1, 2, 3, 3, 4, 4} {
+		if n := behind(batch, uint64(seq)); n != want {
+			t.Errorf("%d messages are at or before sequence %d, want %d", n, seq, want)
+		}
+	}
+}
+
 // TestF4_FilesByBytes: a file that grows too large is cut, so no file has much more than so many bytes, whatever the
 // size of events. In whatever order these come, they make the same files. A cut that a crash has interrupted is gone on
 // with.

@@ -330,8 +330,12 @@ func TestF1F2_Deliveries(t *testing.T) {
 	if slices.Sort(letters); !slices.Equal(letters, want) {
 		t.Errorf("dead letters %v, want %v", letters, want)
 	}
+	attempts := 0.0
+	for _, n := range r.got {
+		attempts += float64(n)
+	}
 	for name, want := range map[string]float64{"lapse_forward_delivered_total": 4, "lapse_forward_dead_total": 4,
-		"lapse_forward_held": 0} {
+		"lapse_forward_held": 0, "lapse_forward_attempt_seconds": attempts} {
 		if got := figure(t, registry, name); got != want {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
@@ -441,22 +445,6 @@ func TestDeadLettersHaveNoID(t *testing.T) {
 	if err != nil || last.Header.Get(jetstream.MsgIDHeader) != "" {
 		t.Errorf("the last letter is %v, %v", last, err)
 	}
-}
-
-// figure is the value of a metric without labels.
-func figure(t *testing.T, registry *prometheus.Registry, name string) float64 {
-	t.Helper()
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, family := range families {
-		if one := family.GetMetric()[0]; family.GetName() == name {
-			return one.GetCounter().GetValue() + one.GetGauge().GetValue()
-		}
-	}
-	t.Fatalf("there is no metric %s", name)
-	return 0
 }
 
 // TestF1_EndsCleanly: at the end a request under way is not broken off, and its event is done; an event that waits

@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // TestGiveUpAfter: a message that the receiver calls wrong is tried for minutes, and so is one that it does not take
@@ -102,4 +105,34 @@ func TestF1_RetryAfter(t *testing.T) {
 	if err := r.run(t); err != nil || len(r.order) != 4 {
 		t.Errorf("%v, %v", r.order, err)
 	}
+}
+
+// TestDefaults: what the options do not say has a default, so attempts have pauses between them.
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	f, err := open(t.Context(), r.c, wire.DefaultPrefix, Options{URL: r.URL, Messages: r.opts.Messages})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := f.opts; o.Concurrency != 16 || o.GiveUpAfter != 24*time.Hour || o.Patience != 5*time.Minute ||
+		o.LongestWait != time.Minute || o.Timeout != 15*time.Second {
+		t.Errorf("the defaults are %+v", o)
+	}
+}
+
+// figure is the value of a metric without labels.
+func figure(t *testing.T, registry *prometheus.Registry, name string) float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if one := family.GetMetric()[0]; family.GetName() == name {
+			return one.GetCounter().GetValue() + one.GetGauge().GetValue() + float64(one.GetHistogram().GetSampleCount())
+		}
+	}
+	t.Fatalf("there is no metric %s", name)
+	return 0
 }

@@ -3,6 +3,7 @@ package forward
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -62,5 +63,28 @@ func TestCountDead(t *testing.T) {
 	}
 	if err := AskAgain(t.Context(), r.c.Conn(), p, "", "a"); !errors.Is(err, ErrNoForwarder) {
 		t.Errorf("nobody runs: %v", err)
+	}
+}
+
+// TestLettersCannotBeRead: a dead letter that is no event, or that cannot be read, is an error.
+func TestLettersCannotBeRead(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	d, err := openDead(t.Context(), r.c, wire.DefaultPrefix, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	letter := func(Letter) error { return nil }
+	if _, err := r.js.Publish(t.Context(), wire.DefaultPrefix.Dead("a", "x"), []byte("{")); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.each(t.Context(), letter); err == nil || !strings.Contains(err.Error(), "is not JSON") {
+		t.Errorf("a letter that is no event: %v", err)
+	}
+	if err := r.js.DeleteStream(t.Context(), wire.DefaultPrefix.DeadStream()); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.each(t.Context(), letter); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("the stream is gone: %v", err)
 	}
 }

@@ -16,6 +16,7 @@ func TestCollections(t *testing.T) {
 	r.do("PATCH", path, `{"defaultTtl":60}`).want(t, 200)
 	first := r.do("GET", path, "").want(t, 200, `"defaultTtl":60`).Header.Get("Etag")
 	r.do("GET", path, "", "If-None-Match", first).want(t, 304)
+	r.do("GET", path, "", "If-None-Match", "x").want(t, 400, "If-None-Match")
 	r.do("PATCH", path, `{"indexingMode":"lazy"}`, "If-Match", first).want(t, 200)
 	r.do("PATCH", path, `{"defaultTtl":1}`, "If-Match", first).want(t, 412)
 	r.do("GET", path, "").want(t, 200, `"defaultTtl":60`, `"indexingMode":"lazy"`)

@@ -32,6 +32,24 @@ func TestParseCondition(t *testing.T) {
 	}
 }
 
+// TestLastEventID: the id of an event is a number of a stream, of which none is over 2^62; without the header a stream of
+// events begins with new ones.
+func TestLastEventID(t *testing.T) {
+	for text, want := range map[string]uint64{"0": 0, "17": 17, "4611686018427387904": 1 << 62} {
+		if n, err := lastEventID(text); err != nil || n == nil || *n != want {
+			t.Errorf("%s: %v, %v", text, n, err)
+		}
+	}
+	if n, err := lastEventID(""); n != nil || err != nil {
+		t.Errorf("without the header: %v, %v", n, err)
+	}
+	for _, text := range []string{"-1", "1.5", "x", "4611686018427387905", "18446744073709551616"} {
+		if _, err := lastEventID(text); err == nil || !strings.Contains(err.Error(), "Last-Event-ID") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
 // FuzzParseCondition: a condition is read, or refused with a 400; and what was read is in it.
 func FuzzParseCondition(f *testing.F) {
 	for _, seed := range []string{"*", `"17"`, `W/"17", "18"`, `"`, ",,", `"a" x`} {

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/seed18712806/lapse/cmd/internal/serve"
+	"github.com/seed18712806/lapse/integration/harness/natstest"
 )
 
 // someReply is the answer to ?ids=.
@@ -67,9 +70,18 @@ func TestSomeDocuments(t *testing.T) {
 	r.some(strings.Repeat("a,", 99) + "a")
 }
 
-// TestSomeLargeDocuments: what a page has no room for is named, and can be asked for again.
+// TestSomeLargeDocuments: what a page has no room for is named, and can be asked for again. Where one document may be
+// larger than a page, they are read one at a time.
 func TestSomeLargeDocuments(t *testing.T) {
-	r := start(t)
+	t.Run("some on a page", func(t *testing.T) { someLargeDocuments(t, start(t)) })
+	t.Run("larger than a page", func(t *testing.T) {
+		someLargeDocuments(t, start(t, func(o *serve.Options) {
+			o.NATS = natstest.Start(t, natstest.Options{Config: "max_payload: 8MB"})
+		}))
+	})
+}
+
+func someLargeDocuments(t *testing.T, r *rig) {
 	ids, text := []string{}, strings.Repeat("x", 900<<10)
 	for i := range 10 {
 		ids = append(ids, fmt.Sprintf("d%d", i))
