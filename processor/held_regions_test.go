@@ -402,7 +402,7 @@ func TestHeldRepliesAt(t *testing.T) {
 		eventually(t, "the connection is lost", func() bool { return !p.nc.IsConnected() })
 		happened := false
 		during(func() { cut.cut(false); happened = true })
-		back := time.AfterFunc(10*time.Second, func() { cut.cut(false) }) // where there is no such gap
+		back := time.AfterFunc(2*time.Second, func() { cut.cut(false) }) // where there is no such gap
 		defer back.Stop()
 		if got := rules(1); !reflect.DeepEqual(got, want) {
 			t.Errorf("the rules are %v, want %v (%t)", got, want, happened)
