@@ -127,19 +127,30 @@ func (p *Promotion) claim(ctx context.Context, drain bool) (began wire.Promotion
 	return *c.Promotion, p.Opts.setClaim(ctx, p.JS, &c)
 }
 
-// claimStreams notes that a promotion changes the streams from now on, unless it was undone.
+// claimStreams notes that a promotion changes the streams from now on, unless it was undone. The first region may have
+// been told that it goes on before it was asked to hand over: then it is told again.
 func (p *Promotion) claimStreams(ctx context.Context, began wire.Promotion) error {
 	c, err := p.Opts.claim(ctx, p.JS)
 	switch {
 	case err != nil:
 		return err
-	case c.Promotion == nil, c.Undoing, c.Promotion.Identity != began.Identity:
-		return errors.New("the promotion was undone meanwhile: nothing was changed")
+	case c.Promotion == nil, c.Undoing:
+		err = errors.New("the promotion was undone meanwhile: nothing was changed")
+		if began.Drain {
+			_, failed := p.Origin.Ask(ctx, p.Opts.Prefix, wire.RegionRequest{Reopen: &began})
+			err = errors.Join(err, failed)
+		}
+		return err
+	case c.Promotion.Identity != began.Identity:
+		return errClaimed
 	case c.Changing:
 		return nil
 	}
 	c.Changing = true
-	return p.Opts.setClaim(ctx, p.JS, &c)
+	if err = p.Opts.setClaim(ctx, p.JS, &c); errors.Is(err, errClaimed) {
+		return p.claimStreams(ctx, began)
+	}
+	return err
 }
 
 // claimUndo notes that a promotion is being undone, unless it changes the streams. The claim that it returns has no

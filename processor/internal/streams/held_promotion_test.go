@@ -136,6 +136,32 @@ func TestHeldFollow(t *testing.T) {
 	}
 }
 
+// TestHeldRelease: the connection is lost at the end of a promotion. The region is the first, whether it is noted there
+// or not that the promotion has ended.
+func TestHeldRelease(t *testing.T) {
+	j := startRegions(t)
+	held.Each(t, "processor/internal/streams.Promotion.release", held.Reconnection, func(t *testing.T, during func(func())) {
+		r := j.begin(t)
+		r.follow()
+		r.open()
+		p := r.promotion()
+		began, err := p.Begin(t.Context(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		during(r.cut)
+		_, err = p.Run(t.Context(), began)
+		t.Logf("the promotion returned %v", err)
+		r.again("region b is the first", func(ctx context.Context) error {
+			role, err := RoleOf(ctx, r.b, r.o)
+			if err == nil && (role.Mirror || role.Promotion != nil || len(role.Former) != 1) {
+				t.Errorf("the role is %+v", role)
+			}
+			return errors.Join(err, Check(ctx, r.b, r.o))
+		})
+	})
+}
+
 // TestHeldStepDown: the connection is lost while a region steps down for another one that was promoted before it. The
 // next attempt goes on, and then no stream of the region takes messages: else there would be two first regions.
 func TestHeldStepDown(t *testing.T) {
@@ -210,7 +236,7 @@ func TestHeldCompleteConfigs(t *testing.T) {
 // acknowledges would be lost.
 func TestHeldUndoOrRun(t *testing.T) {
 	j := startRegions(t)
-	for _, operation := range []string{"Undo", "claimUndo", "Run", "claimStreams", "claim"} {
+	for _, operation := range []string{"Undo", "claimUndo", "Run", "claimStreams", "claim", "Begin"} {
 		held.Each(t, "processor/internal/streams.Promotion."+operation, held.Takeover, func(t *testing.T, during func(func())) {
 			r := j.begin(t)
 			r.follow()
@@ -242,15 +268,20 @@ func TestHeldUndoOrRun(t *testing.T) {
 				begin()
 				during(undo)
 				run()
+			case "Begin": // nothing is noted, or half of it
+				during(func() {
+					if role, _ = RoleOf(t.Context(), r.b, r.o); role.Promotion != nil {
+						undo()
+					}
+				})
+				if began, promoted = p.Begin(t.Context(), true); promoted == nil {
+					if promoted = p.Drain(t.Context(), began); promoted == nil {
+						run()
+					}
+				}
 			case "claim": // another promotion begins, and is undone, within the beginning of this one
 				during(func() { begin(); undo() })
-				if _, promoted = p.Begin(t.Context(), true); promoted == nil {
-					began = wire.Promotion{}
-				}
-				if undone != nil || promoted != nil {
-					t.Logf("undone: %v; begun: %v", undone, promoted)
-				}
-				if began.Identity == 0 || !errors.Is(promoted, errClaimed) {
+				if _, promoted = p.Begin(t.Context(), true); !errors.Is(promoted, errClaimed) {
 					begin()
 					run()
 				}
