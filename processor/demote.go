@@ -73,6 +73,9 @@ func Demote(ctx context.Context, nc *nats.Conn, prefix wire.Prefix, first string
 	if n, err = saveAlone(ctx, demotion, save); err != nil {
 		return n, err
 	}
+	if err := demotion.Claim(ctx, role); err != nil {
+		return n, err
+	}
 	return n, demotion.Remove(ctx)
 }
 

@@ -44,8 +44,8 @@ type PromoteOptions struct {
 // Promote makes the region of a connection, which follows another one, the first. It finds out first whether all of it
 // may and can be done, and changes nothing if not.
 //
-// It may be called again after an error, and goes on then; or UndoPromotion takes it back until the first stream here
-// was changed. The processes of the region notice it by themselves.
+// It may be called again after an error, and goes on then; or UndoPromotion takes it back until it begins to change the
+// streams here. The processes of the region notice it by themselves.
 func Promote(ctx context.Context, nc *nats.Conn, prefix wire.Prefix, opts PromoteOptions) (done Promoted, err error) {
 	p, role, err := newPromotion(ctx, nc, prefix, opts.By)
 	if err != nil {
@@ -61,6 +61,7 @@ func Promote(ctx context.Context, nc *nats.Conn, prefix wire.Prefix, opts Promot
 	if err := done.Plan.Err(); err != nil || opts.DryRun {
 		return done, err
 	}
+	p.Force = opts.Force
 	if done.Promotion, err = p.Begin(ctx, opts.Drain); err != nil {
 		return done, err
 	}
@@ -73,8 +74,8 @@ func Promote(ctx context.Context, nc *nats.Conn, prefix wire.Prefix, opts Promot
 	return done, err
 }
 
-// UndoPromotion takes a promotion back that has begun and has not changed a stream of the region yet. The first region
-// goes on, if it was asked to hand over.
+// UndoPromotion takes a promotion back that has begun and does not change the streams of the region yet. The first
+// region goes on, if it was asked to hand over.
 func UndoPromotion(ctx context.Context, nc *nats.Conn, prefix wire.Prefix) error {
 	p, role, err := newPromotion(ctx, nc, prefix, "")
 	if err != nil {

@@ -207,9 +207,11 @@ func (d *Demotion) read(ctx context.Context, stream jetstream.Stream, from uint6
 	}
 }
 
-// Remove removes the streams of the region, the root last, and the bucket of checkpoints.
+// Remove removes the streams of the region, the root last, and the bucket of checkpoints. That has the claim of the
+// region: once it is gone no promotion can end, since the stream of events is gone before.
 func (d *Demotion) Remove(ctx context.Context) error {
-	names := append([]string{d.Opts.Prefix.CheckpointStream()}, d.Opts.Prefix.MirrorStreams(d.Opts.Shards)...)
+	names := d.Opts.Prefix.MirrorStreams(d.Opts.Shards)
+	names = slices.Insert(names, 1, d.Opts.Prefix.CheckpointStream()) // the first is that of the events
 	for _, name := range names {
 		if err := d.JS.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			return fmt.Errorf("remove stream %s: %w", name, err)

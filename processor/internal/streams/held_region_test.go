@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/integration/harness/poll"
+	"github.com/seed18712806/lapse/integration/harness/proxy"
 	"github.com/seed18712806/lapse/integration/held"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -23,6 +24,7 @@ import (
 // twoRegions are two regions, whose streams have another prefix in each test.
 type twoRegions struct {
 	urlA, urlB string
+	link       *proxy.Proxy
 	tests      int
 }
 
@@ -55,8 +57,24 @@ func (r *follower) cut() {
 
 func startRegions(t *testing.T) *twoRegions {
 	t.Helper()
-	a, b, _ := natstest.StartJoined(t)
-	return &twoRegions{urlA: a, urlB: b}
+	a, b, link := natstest.StartJoined(t)
+	return &twoRegions{urlA: a, urlB: b, link: link}
+}
+
+// connect connects to a server. A request without a connection fails at once, as in lapse.
+func connect(t *testing.T, url string, opts ...nats.Option) jetstream.JetStream {
+	t.Helper()
+	nc, err := nats.Connect(url, append(opts, natstest.Patient, nats.ReconnectWait(10*time.Millisecond),
+		nats.MaxReconnects(-1), nats.ReconnectBufSize(-1))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
 }
 
 // begin provisions region a.
@@ -65,22 +83,8 @@ func (j *twoRegions) begin(t *testing.T) *follower {
 	j.tests++
 	o := options()
 	o.Prefix, o.Shards = wire.Prefix(fmt.Sprint("p", j.tests)), 1
-	connect := func(url string, opts ...nats.Option) jetstream.JetStream {
-		// A request without a connection fails at once, as in lapse.
-		nc, err := nats.Connect(url, append(opts, natstest.Patient, nats.ReconnectWait(10*time.Millisecond),
-			nats.MaxReconnects(-1), nats.ReconnectBufSize(-1))...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(nc.Close)
-		js, err := jetstream.New(nc)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return js
-	}
-	r := &follower{t: t, o: o, a: connect(j.urlA)}
-	r.b = connect(j.urlB, nats.SetCustomDialer(r))
+	r := &follower{t: t, o: o, a: connect(t, j.urlA)}
+	r.b = connect(t, j.urlB, nats.SetCustomDialer(r))
 	r.again("region a is provisioned", func(ctx context.Context) error {
 		_, err := Provision(ctx, r.a, o)
 		return err

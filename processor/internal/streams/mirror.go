@@ -37,6 +37,8 @@ type Role struct {
 	wire.Region
 	Exists bool // the log, or the stream of configurations
 	Mirror bool // it is a mirror
+
+	claim claim // of the region, if it is a mirror
 }
 
 // RoleOf finds out the role of the region that a client is connected to.
@@ -53,6 +55,14 @@ func RoleOf(ctx context.Context, js jetstream.JetStream, o Options) (r Role, err
 	if r.Region, err = wire.ParseRegion(c.Metadata); err != nil {
 		return r, mismatch(o.Root(), "%w", err)
 	}
+	if r.Mirror {
+		if r.claim, err = o.claim(ctx, js); err != nil {
+			return r, err
+		}
+		if r.claim.revision > 0 { // the mark in the metadata may be overwritten, or late
+			r.Promotion = r.claim.Promotion
+		}
+	}
 	if r.Promotion != nil {
 		here, err := o.infos(ctx, js)
 		if err != nil {
@@ -60,7 +70,10 @@ func RoleOf(ctx context.Context, js jetstream.JetStream, o Options) (r Role, err
 		}
 		step, advice := next(o.steps(&Facts{Domain: r.Promotion.Domain, Role: r, Here: here})),
 			"run lapse promote again, or lapse promote --undo"
-		if o.changed(here) != "" {
+		switch {
+		case r.claim.Undoing:
+			step, advice = "undo it", "run lapse promote --undo again"
+		case r.claim.Changing, o.changed(here) != "":
 			advice = "run lapse promote again"
 		}
 		return r, fmt.Errorf("%w %s, and has not ended; its next step is to %s: if it does not go on, %s", ErrPromotion,
@@ -305,6 +318,9 @@ func (s *Streams) Follow(ctx context.Context, original *jetstream.StreamInfo, mi
 	}
 	have.Metadata = want
 	if _, err = js.UpdateStream(ctx, have); err != nil {
+		if now, err := mirror.Info(ctx); err == nil && now.Config.Mirror == nil {
+			return ErrPromotion
+		}
 		err = fmt.Errorf("give the mirror %s the limits that the stream has in the JetStream domain %q: %w", have.Name,
 			domain, err)
 	} else {

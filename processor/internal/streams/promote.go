@@ -50,6 +50,7 @@ type Promotion struct {
 	Opts   Options
 	Domain string // JetStream domain of the region here
 	By     string // who, for a person to read
+	Force  bool   // a promotion before it that is being undone is overridden
 }
 
 // Drain takes the first region's place in its own streams: they take no more messages, and its processes stop. It
@@ -186,6 +187,9 @@ func (p *Promotion) Run(ctx context.Context, began wire.Promotion) (lost []Lost,
 	if !backoff.Wait(ctx, PromotionNotice) {
 		return nil, context.Cause(ctx)
 	}
+	if err := p.claimStreams(ctx, began); err != nil {
+		return nil, err
+	}
 	root, err := p.JS.Stream(ctx, o.Root())
 	if err != nil {
 		return nil, fmt.Errorf("look up stream %s: %w", o.Root(), err)
@@ -220,8 +224,10 @@ func (p *Promotion) Run(ctx context.Context, began wire.Promotion) (lost []Lost,
 			return lost, err
 		}
 	}
-	_, err = p.mark(ctx, func(r *wire.Region) { r.Promotion, r.Follows = nil, "" })
-	return lost, err
+	if err := p.mark(ctx, func(r *wire.Region) { r.Promotion, r.Follows = nil, "" }); err != nil {
+		return lost, err
+	}
+	return lost, p.release(ctx, began)
 }
 
 // own makes a stream of a mirror. The root keeps the mark that a promotion has begun.
@@ -241,6 +247,10 @@ func (p *Promotion) own(ctx context.Context, want jetstream.StreamConfig, began 
 	if c.Mirror != nil {
 		// At first it takes messages from nowhere: only then it is known where the mirror has ended.
 		c.Mirror, c.Subjects = nil, closed
+		if root { // a follower may have overwritten it
+			region.Promotion = &began
+			setMetadata(&c, wire.RegionKey, region.String())
+		}
 		if stream, err = p.JS.UpdateStream(ctx, c); err != nil {
 			return lost, fmt.Errorf("end the mirror %s: %w", want.Name, err)
 		}
@@ -344,39 +354,33 @@ func (p *Promotion) ownObjects(ctx context.Context) error {
 	return nil
 }
 
-// Begin marks the root: a promotion has begun. It returns the one that has begun before, if there is one. Whether the
-// first region is to hand over is noted anew.
+// Begin notes that a promotion has begun: in the claim of the region, which counts, and in the metadata of the root,
+// for a person to read. It returns the one that has begun before, if there is one.
 func (p *Promotion) Begin(ctx context.Context, drain bool) (began wire.Promotion, err error) {
-	return p.mark(ctx, func(r *wire.Region) {
-		if r.Promotion == nil {
-			now := time.Now()
-			r.Promotion = &wire.Promotion{Identity: now.UnixNano(), Domain: p.Domain, From: r.Follows, At: now.UTC(), By: p.By}
-		}
-		r.Promotion.Drain = r.Promotion.Drain || drain
-	})
+	if began, err = p.claim(ctx, drain); err != nil {
+		return began, err
+	}
+	return began, p.mark(ctx, func(r *wire.Region) { r.Promotion = &began })
 }
 
-// mark changes what the metadata of the root says of the region, and returns the promotion that has begun, if one has.
-func (p *Promotion) mark(ctx context.Context, change func(*wire.Region)) (began wire.Promotion, err error) {
+// mark changes what the metadata of the root says of the region.
+func (p *Promotion) mark(ctx context.Context, change func(*wire.Region)) error {
 	root := p.Opts.Root()
 	stream, err := p.JS.Stream(ctx, root)
 	if err != nil {
-		return began, fmt.Errorf("look up stream %s: %w", root, err)
+		return fmt.Errorf("look up stream %s: %w", root, err)
 	}
 	c := stream.CachedInfo().Config
 	region, err := wire.ParseRegion(c.Metadata)
 	if err != nil {
-		return began, mismatch(root, "%w", err)
+		return mismatch(root, "%w", err)
 	}
 	change(&region)
-	if region.Promotion != nil {
-		began = *region.Promotion
-	}
 	setMetadata(&c, wire.RegionKey, region.String())
 	if _, err = p.JS.UpdateStream(ctx, c); err != nil {
-		err = fmt.Errorf("change the metadata of stream %s: %w", root, err)
+		return fmt.Errorf("change the metadata of stream %s: %w", root, err)
 	}
-	return began, err
+	return nil
 }
 
 // completeConfigs appends to the stream of configurations, which was a mirror and is closed, what the logs here have
@@ -462,21 +466,20 @@ func uncopied(m *events.Stored) (seq uint64, original *nats.Msg) {
 	return wire.SourceSequence(header), original
 }
 
-// Undo ends a promotion that has not changed a stream here yet: the region follows the first one again, which goes on.
+// Undo ends a promotion that does not change the streams here yet: the region follows the first one again, which goes
+// on.
 func (p *Promotion) Undo(ctx context.Context, role Role) error {
-	here, err := p.Opts.infos(ctx, p.JS)
-	if err != nil {
+	c, err := p.claimUndo(ctx, role)
+	if err != nil || c.Promotion == nil {
 		return err
-	}
-	if changed := p.Opts.changed(here); changed != "" {
-		return fmt.Errorf("the stream %s is the region's own by now, so the promotion cannot be undone: run lapse promote "+
-			"again to finish it", changed)
 	}
 	if role.Promotion.Drain {
 		if _, err := p.Origin.Ask(ctx, p.Opts.Prefix, wire.RegionRequest{Reopen: role.Promotion}); err != nil {
 			return fmt.Errorf("the first region was asked to hand over, and has to be told that it goes on: %w", err)
 		}
 	}
-	_, err = p.mark(ctx, func(r *wire.Region) { r.Promotion = nil })
-	return err
+	if err = p.mark(ctx, func(r *wire.Region) { r.Promotion = nil }); err != nil {
+		return err
+	}
+	return p.Opts.setClaim(ctx, p.JS, &claim{revision: c.revision})
 }

@@ -249,9 +249,21 @@ func TestOwnNotesTheFormerLog(t *testing.T) {
 // It fails if the next configuration gets a sequence that a log has already: the region would refuse for good (F4).
 func TestConfigurationsAreCompleted(t *testing.T) {
 	t.Parallel()
-	ctx := t.Context()
-	js := natstest.Connect(t, natstest.Options{})
 	o := options()
+	p, stream := configsBehind(t, natstest.Connect(t, natstest.Options{}), o)
+	for range 2 { // it may be interrupted
+		if err := p.completeConfigs(t.Context(), stream); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checkCompleted(t, stream, o.Prefix)
+}
+
+// configsBehind makes a closed stream of configurations with three messages, and two logs that have sourced five. It
+// returns a promotion that is to complete the stream.
+func configsBehind(t *testing.T, js jetstream.JetStream, o Options) (p *Promotion, stream jetstream.Stream) {
+	t.Helper()
+	ctx := t.Context()
 	o.Shards = 2
 	var logs []*Streams
 	for o.Shard = range o.Shards {
@@ -261,7 +273,6 @@ func TestConfigurationsAreCompleted(t *testing.T) {
 		}
 		logs = append(logs, s)
 	}
-	configs := logs[0].Configs
 	for i := range 5 {
 		subject := o.Prefix.Config("c")
 		if i == 3 {
@@ -282,7 +293,7 @@ func TestConfigurationsAreCompleted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	closed := configs.CachedInfo().Config
+	closed := logs[0].Configs.CachedInfo().Config
 	if err := js.DeleteStream(ctx, closed.Name); err != nil {
 		t.Fatal(err)
 	}
@@ -303,14 +314,14 @@ func TestConfigurationsAreCompleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.Shard = 0
-	p := &Promotion{JS: js, Opts: o, Domain: "b"}
-	for range 2 { // it may be interrupted
-		if err := p.completeConfigs(ctx, stream); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for seq, want := range map[uint64]string{4: "lapse.drop.d", 5: "lapse.config.c"} {
-		m, err := stream.GetMsg(ctx, seq)
+	return &Promotion{JS: js, Opts: o, Domain: "b"}, stream
+}
+
+// checkCompleted checks that the stream of [configsBehind] has what the logs have.
+func checkCompleted(t *testing.T, stream jetstream.Stream, prefix wire.Prefix) {
+	t.Helper()
+	for seq, want := range map[uint64]string{4: prefix.Drop("d"), 5: prefix.Config("c")} {
+		m, err := stream.GetMsg(t.Context(), seq)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -319,7 +330,11 @@ func TestConfigurationsAreCompleted(t *testing.T) {
 			t.Errorf("message %d is %s %s %v", seq, m.Subject, m.Data, m.Header)
 		}
 	}
-	if last := stream.CachedInfo().State.LastSeq; last > 5 {
+	info, err := stream.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last := info.State.LastSeq; last > 5 {
 		t.Errorf("it ends at %d", last)
 	}
 }
