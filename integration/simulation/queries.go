@@ -156,12 +156,15 @@ const mostPages = 3000
 // serves reports whether lapse is to answer the query: whether an index serves it, or none has to.
 func (q *query) serves(model *redismodel.Server) (serves, perhaps bool) {
 	state, _ := model.State()
+	damaged := false // an index that a condition names: lapse may refuse until it is mended
 	by := func(pointer string) (declared, ready bool) {
 		for _, x := range model.Configs()[q.collection].Indexes {
 			if x.Pointer == pointer {
 				of := store.IndexOf{Collection: q.collection, Slot: x.Slot}
 				made := !slices.Contains(state.Making[q.collection].Slots, x.Slot)
-				return true, made && model.Verify(context.Background(), state.Version, nil, of) == nil
+				whole := model.Verify(context.Background(), state.Version, nil, of) == nil
+				damaged = damaged || !whole
+				return true, made && whole
 			}
 		}
 		return false, false
@@ -174,7 +177,10 @@ func (q *query) serves(model *redismodel.Server) (serves, perhaps bool) {
 	case pointer == string(wire.ByDeadline):
 		return !q.count, true
 	case q.scan:
-		return q.order == "" && len(q.where) > 0, true
+		for pointer := range q.where {
+			by(pointer)
+		}
+		return q.order == "" && len(q.where) > 0 && !damaged, true
 	}
 	var any, all = false, true
 	for pointer := range q.where {

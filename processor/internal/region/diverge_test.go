@@ -46,10 +46,10 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestJudge: a mirror that differs from the stream of the first region is made anew, unless it may be the only copy of
+// TestJudge: a mirror that differs from the stream of the first region is to be removed, unless it may be the only copy of
 // messages that were acknowledged: then nobody goes on without a person.
 func TestJudge(t *testing.T) {
-	const anew, later, none = "anew", "later", ""
+	const removed, later, none = "removed", "later", ""
 	created := time.Unix(1000, 0)
 	stamp := func(seq uint64, there int64) stamped { return stamped{seq, time.Unix(7, 0), time.Unix(there, 0)} }
 	metadata := func(r wire.Region) map[string]string { return map[string]string{wire.RegionKey: r.String()} }
@@ -68,16 +68,16 @@ func TestJudge(t *testing.T) {
 		{"it seems so", 10, 8, func(f *facts) { f.OutOfDate = true }, later, nil, ""},
 		{"another stream is no old answer", 10, 8, func(f *facts) { f.OutOfDate, f.There.Created = true, created.Add(1) },
 			none, streams.ErrLogChanged, "another stream LAPSE_LOG"},
-		{"no only copy", 10, 8, func(f *facts) { f.OnlyCopy = false }, anew, nil, ""},
-		{"a person has given it up", 10, 8, func(f *facts) { f.GivenUp = true }, anew, nil, ""},
+		{"no only copy", 10, 8, func(f *facts) { f.OnlyCopy = false }, removed, nil, ""},
+		{"a person has given it up", 10, 8, func(f *facts) { f.GivenUp = true }, removed, nil, ""},
 		{"it has grown again", 10, 12, func(f *facts) { f.Stamps = []stamped{stamp(6, 7), stamp(8, 9), stamp(10, 9)} }, none,
 			streams.ErrLogChanged, "message 8 of stream LAPSE_LOG was stored at 1970-01-01T00:00:09Z in the first region"},
 		{"another stream", 10, 12, func(f *facts) { f.There.Created = created.Add(1) }, none, streams.ErrLogChanged,
 			"another stream LAPSE_LOG"},
-		{"another stream, and nothing here", 0, 12, func(f *facts) { f.There.Created = created.Add(1) }, anew, nil, ""},
+		{"another stream, and nothing here", 0, 12, func(f *facts) { f.There.Created = created.Add(1) }, removed, nil, ""},
 		{"another stream, which has the last message", 10, 12, func(f *facts) {
 			f.There.Created, f.Stamps = created.Add(1), []stamped{stamp(10, 7)}
-		}, anew, nil, ""},
+		}, removed, nil, ""},
 		{"another stream, which has another last message", 10, 12, func(f *facts) {
 			f.There.Created, f.Stamps = created.Add(1), []stamped{stamp(9, 7), stamp(10, 8)}
 		}, none, streams.ErrLogChanged, "another stream LAPSE_LOG"},
@@ -102,8 +102,8 @@ func TestJudge(t *testing.T) {
 		v := judge(f)
 		got := none
 		switch {
-		case v.Anew != "":
-			got = anew
+		case v.Removal != nil:
+			got = removed
 		case v.Later != nil:
 			got = later
 		}

@@ -16,23 +16,23 @@ import (
 
 // A nats-server replaces the configuration of a stream as a whole, and under no condition. A process that changes one
 // key of the metadata by what it has read would undo what another process has changed since: the rules of replies, the
-// gaps that are no loss, the limits, or the mark that another region is the first. So a process claims the stream in
-// the bucket of checkpoints before it reads the configuration, and changes it before others may take the claim.
+// gaps that are no loss, the limits, or the mark that another region is the first. So a process locks the stream in
+// the bucket of checkpoints before it reads the configuration, and changes it before others may take the lock.
 
-// claimFor is how long a process that waits respects a claim. A process that has died holds others up for as long.
-var claimFor = 10 * time.Second
+// lockFor is how long a process that waits respects a lock. A process that has died holds others up for as long.
+var lockFor = 10 * time.Second
 
-// claimAgain is how often a process that waits looks whether the claim has ended.
-const claimAgain = 20 * time.Millisecond
+// lockAgain is how often a process that waits looks whether the lock has ended.
+const lockAgain = 20 * time.Millisecond
 
-// claimKey is the key of the claim of a stream.
-func claimKey(stream string) string { return "change." + stream }
+// lockKey is the key of the lock of a stream.
+func lockKey(stream string) string { return "change." + stream }
 
 // configChange returns what the configuration of a stream is to be; nil if it is so. info is what the stream is now.
 type configChange func(ctx context.Context, info *jetstream.StreamInfo) (*jetstream.StreamConfig, error)
 
 // changeStream changes the configuration of a stream, while no other process does. It calls change again once it has
-// the claim, and whenever nobody knows whether the server has made the change. bucket is that of the checkpoints.
+// the lock, and whenever nobody knows whether the server has made the change. bucket is that of the checkpoints.
 func changeStream(ctx context.Context, js jetstream.JetStream, bucket string, stream jetstream.Stream,
 	change configChange) error {
 	info, err := stream.Info(ctx)
@@ -43,23 +43,23 @@ func changeStream(ctx context.Context, js jetstream.JetStream, bucket string, st
 		return err
 	}
 	for {
-		late, err := changeClaimed(ctx, js, bucket, stream, change)
+		late, err := changeLocked(ctx, js, bucket, stream, change)
 		if !late || ctx.Err() != nil {
 			return err
 		}
 	}
 }
 
-// changeClaimed is one attempt of changeStream. late reports that it has taken so long that others may take the claim.
-func changeClaimed(ctx context.Context, js jetstream.JetStream, bucket string, stream jetstream.Stream,
+// changeLocked is one attempt of changeStream. late reports that it has taken so long that others may take the lock.
+func changeLocked(ctx context.Context, js jetstream.JetStream, bucket string, stream jetstream.Stream,
 	change configChange) (late bool, err error) {
 	name := stream.CachedInfo().Config.Name
-	claimed, err := claim(ctx, js, bucket, name)
+	lock, err := lockStream(ctx, js, bucket, name)
 	if err != nil {
-		return false, fmt.Errorf("claim stream %s: %w", name, err)
+		return false, fmt.Errorf("lock stream %s: %w", name, err)
 	}
-	defer func() { claimed.release(context.WithoutCancel(ctx)) }()
-	limited, cancel := context.WithDeadline(ctx, claimed.began.Add(claimFor/2))
+	defer func() { lock.release(context.WithoutCancel(ctx)) }()
+	limited, cancel := context.WithDeadline(ctx, lock.began.Add(lockFor/2))
 	defer cancel()
 	info, err := stream.Info(limited)
 	if err != nil {
@@ -75,19 +75,19 @@ func changeClaimed(ctx context.Context, js jetstream.JetStream, bucket string, s
 	return limited.Err() != nil, err
 }
 
-// claimed is a claim of a stream.
-type claimed struct {
+// lock is that of a stream, which this process has.
+type lock struct {
 	js      jetstream.JetStream
 	subject string
 	seq     uint64    // in the bucket; 0 if that has none
-	began   time.Time // before the process had the claim
+	began   time.Time // before the process had the lock
 }
 
-// claim waits until no other process changes a stream. Where there is no bucket of checkpoints yet, there is no process
-// that has begun to work, and claim claims nothing; nor where the bucket takes nothing, as on a full disk: a limit that
-// makes room must not wait for room.
-func claim(ctx context.Context, js jetstream.JetStream, bucket string, stream string) (c claimed, err error) {
-	c = claimed{js: js, subject: "$KV." + bucket + "." + claimKey(stream)}
+// lockStream waits until no other process changes a stream. Where there is no bucket of checkpoints yet, no process has
+// begun to work, and lockStream locks nothing; nor where the bucket takes nothing, as on a full disk: a limit that makes
+// room must not wait for room.
+func lockStream(ctx context.Context, js jetstream.JetStream, bucket string, stream string) (c lock, err error) {
+	c = lock{js: js, subject: "$KV." + bucket + "." + lockKey(stream)}
 	held, since := uint64(0), time.Time{}
 	for {
 		c.began = time.Now()
@@ -105,38 +105,37 @@ func claim(ctx context.Context, js jetstream.JetStream, bucket string, stream st
 		if last != held {
 			held, since = last, c.began
 		}
-		if free || c.began.Sub(since) > claimFor {
-			ack, err := js.PublishMsg(ctx, c.message("claimed", last))
+		if free || c.began.Sub(since) > lockFor {
+			ack, err := js.PublishMsg(ctx, c.message("locked", last))
 			if err == nil {
 				c.seq = ack.Sequence
 				return c, nil
 			}
-			var refusal *jetstream.APIError
-			switch {
-			case !errors.As(err, &refusal):
+			if !isWrongLastSeq(err) {
+				if refusal := (*jetstream.APIError)(nil); errors.As(err, &refusal) {
+					return c, nil // the bucket takes nothing
+				}
 				return c, err
-			case refusal.ErrorCode != wrongLastSeq:
-				return c, nil // the bucket takes nothing
 			}
 		}
-		if !backoff.Wait(ctx, claimAgain) {
+		if !backoff.Wait(ctx, lockAgain) {
 			return c, context.Cause(ctx)
 		}
 	}
 }
 
-// message is an entry for a claim, in place of the entry with a sequence. An empty one ends the claim.
-func (c *claimed) message(text string, inPlaceOf uint64) *nats.Msg {
+// message is an entry for a lock, in place of the entry with a sequence. An empty one ends the lock.
+func (c *lock) message(text string, inPlaceOf uint64) *nats.Msg {
 	return &nats.Msg{Subject: c.subject, Data: []byte(text),
 		Header: nats.Header{jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(inPlaceOf, 10)}}}
 }
 
-// release ends a claim, unless another process has taken it. If it fails, others wait until they no longer respect it.
-func (c *claimed) release(ctx context.Context) {
+// release ends a lock, unless another process has taken it. If it fails, others wait until they no longer respect it.
+func (c *lock) release(ctx context.Context) {
 	if c.seq == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, claimFor/2)
+	ctx, cancel := context.WithTimeout(ctx, lockFor/2)
 	defer cancel()
 	_, _ = c.js.PublishMsg(ctx, c.message("", c.seq))
 }

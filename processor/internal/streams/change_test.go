@@ -11,7 +11,7 @@ import (
 
 // TestAChangeWithoutRoom: the bucket of checkpoints takes nothing, and a process starts with limits that make room.
 //
-// It fails if the limits wait for the claim, for which there is no room.
+// It fails if the limits wait for the lock, for which there is no room.
 func TestAChangeWithoutRoom(t *testing.T) {
 	t.Parallel()
 	js, o := natstest.Connect(t, natstest.Options{}), options()

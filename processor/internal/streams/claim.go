@@ -78,8 +78,7 @@ func (o Options) setClaim(ctx context.Context, js jetstream.JetStream, c *claim)
 	}
 	ack, err := js.Publish(ctx, o.Prefix.CheckpointSubject(claimKey), body,
 		jetstream.WithExpectLastSequencePerSubject(c.revision))
-	var refusal *jetstream.APIError
-	if errors.As(err, &refusal) && (refusal.ErrorCode == wrongLastSeq || refusal.ErrorCode == wrongLastSeqHere) {
+	if isWrongLastSeq(err) {
 		return errClaimed
 	}
 	if err != nil {
@@ -88,9 +87,6 @@ func (o Options) setClaim(ctx context.Context, js jetstream.JetStream, c *claim)
 	c.revision = ack.Sequence
 	return nil
 }
-
-// wrongLastSeqHere is the code of the server's API where it does not tell which sequence would be right.
-const wrongLastSeqHere = jetstream.ErrorCode(10164)
 
 // claim claims the region for a promotion that begins, or returns the one that has claimed it before. Whether the first
 // region is to hand over is noted anew.

@@ -16,11 +16,11 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// shortClaims lets claims end soon, as a test lets others wait for one within the process that has it.
-func shortClaims(t *testing.T) {
-	was := claimFor
-	claimFor = time.Second
-	t.Cleanup(func() { claimFor = was })
+// shortLocks lets locks end soon, as a test lets others wait for one within the process that has it.
+func shortLocks(t *testing.T) {
+	was := lockFor
+	lockFor = time.Second
+	t.Cleanup(func() { lockFor = was })
 }
 
 // TestHeldChange: while a process changes one thing in the configuration of the log, the stream of events or the stream
@@ -29,12 +29,12 @@ func shortClaims(t *testing.T) {
 //
 // It fails if a process changes the configuration that it has read, whatever it is by then.
 func TestHeldChange(t *testing.T) {
-	shortClaims(t)
+	shortLocks(t)
 	js, runs := natstest.Connect(t, natstest.Options{}), 0
 	age := 36 * time.Hour
 	for _, first := range []string{"rule", "gap", "limit"} {
 		t.Run(first, func(t *testing.T) {
-			held.Each(t, "processor/internal/streams.changeClaimed", held.Write, func(t *testing.T, during func(func())) {
+			held.Each(t, "processor/internal/streams.changeLocked", held.Write, func(t *testing.T, during func(func())) {
 				runs++
 				o := options()
 				o.Prefix, o.Objects = wire.Prefix(fmt.Sprint("change", runs)), false
@@ -95,9 +95,9 @@ func (o Options) with(prefix string) Options {
 // TestHeldSuperseded: another region is promoted while the owner of the log here adds a rule of replies. The log takes no
 // more messages afterwards, and says why: else both regions would accept writes.
 func TestHeldSuperseded(t *testing.T) {
-	shortClaims(t)
+	shortLocks(t)
 	js, runs := natstest.Connect(t, natstest.Options{}), 0
-	for _, operation := range []string{"changeStream", "changeClaimed"} {
+	for _, operation := range []string{"changeStream", "changeLocked"} {
 		held.Each(t, "processor/internal/streams."+operation, held.Takeover, func(t *testing.T, during func(func())) {
 			runs++
 			o := options()
@@ -134,51 +134,51 @@ func TestHeldSuperseded(t *testing.T) {
 	}
 }
 
-// TestHeldClaim: another process changes a stream while a process waits for the claim of it, or between the look at the
-// claim and the claim. One of them has it at a time. A claim whose process has died ends.
-func TestHeldClaim(t *testing.T) {
-	shortClaims(t)
+// TestHeldLock: another process changes a stream while a process waits for the lock of it, or between the look at the
+// lock and the lock. One of them has it at a time. A lock whose process has died ends.
+func TestHeldLock(t *testing.T) {
+	shortLocks(t)
 	js, runs := natstest.Connect(t, natstest.Options{}), 0
-	for name, others := range map[string]func(c claimed, err error){
-		"released": func(c claimed, err error) { c.release(context.Background()) }, "died": func(claimed, error) {},
+	for name, others := range map[string]func(c lock, err error){
+		"released": func(c lock, err error) { c.release(context.Background()) }, "died": func(lock, error) {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			held.Each(t, "processor/internal/streams.claim", held.Takeover, func(t *testing.T, during func(func())) {
+			held.Each(t, "processor/internal/streams.lockStream", held.Takeover, func(t *testing.T, during func(func())) {
 				runs++
 				o := options()
-				o.Prefix, o.Objects = wire.Prefix(fmt.Sprint("claim", runs)), false
+				o.Prefix, o.Objects = wire.Prefix(fmt.Sprint("lock", runs)), false
 				if _, err := Provision(t.Context(), js, o); err != nil {
 					t.Fatal(err)
 				}
 				bucket := o.Prefix.CheckpointBucket()
-				var other claimed
+				var other lock
 				during(func() {
 					var err error
-					if other, err = claim(context.Background(), js, bucket, "S"); err != nil {
+					if other, err = lockStream(context.Background(), js, bucket, "S"); err != nil {
 						t.Error(err)
 					}
 					others(other, err)
 				})
-				c, err := claim(t.Context(), js, bucket, "S")
+				c, err := lockStream(t.Context(), js, bucket, "S")
 				if err != nil {
 					t.Fatal(err)
 				}
 				if c.seq == 0 || c.seq <= other.seq {
-					t.Errorf("the claim is at %d, that of the other was at %d", c.seq, other.seq)
+					t.Errorf("the lock is at %d, that of the other was at %d", c.seq, other.seq)
 				}
-				if name == "died" && other.seq != 0 && time.Since(other.began) < claimFor {
-					t.Errorf("it has taken a claim that counts, after %s", time.Since(other.began))
+				if name == "died" && other.seq != 0 && time.Since(other.began) < lockFor {
+					t.Errorf("it has taken a lock that counts, after %s", time.Since(other.began))
 				}
-				other.release(t.Context()) // which does not end the claim of another process
-				short, cancel := context.WithTimeout(t.Context(), claimFor/2)
+				other.release(t.Context()) // which does not end the lock of another process
+				short, cancel := context.WithTimeout(t.Context(), lockFor/2)
 				defer cancel()
-				if third, err := claim(short, js, bucket, "S"); err == nil {
-					t.Errorf("two have a claim: %d and %d", c.seq, third.seq)
+				if third, err := lockStream(short, js, bucket, "S"); err == nil {
+					t.Errorf("two have a lock: %d and %d", c.seq, third.seq)
 				} else if !errors.Is(err, context.DeadlineExceeded) {
 					t.Error(err)
 				}
 				c.release(t.Context())
-				if c, err = claim(t.Context(), js, bucket, "S"); err != nil {
+				if c, err = lockStream(t.Context(), js, bucket, "S"); err != nil {
 					t.Fatal(err)
 				}
 				c.release(t.Context())

@@ -332,10 +332,17 @@ func ClosedSubject(domain, stream string) string { return "_LAPSE.closed." + dom
 
 const (
 	wrongLastSeq = jetstream.ErrorCode(10071) // of a publication that expects another last sequence
+	inProcess    = jetstream.ErrorCode(10164) // the same, while replicas are storing another message of the subject
 	tooMany      = jetstream.ErrorCode(10167) // messages wait
 	endAgain     = 3 * time.Second
 	endSoon      = 50 * time.Millisecond
 )
+
+// isWrongLastSeq reports whether a publication was refused because another one has come first.
+func isWrongLastSeq(err error) bool {
+	var refusal *jetstream.APIError
+	return errors.As(err, &refusal) && (refusal.ErrorCode == wrongLastSeq || refusal.ErrorCode == inProcess)
+}
 
 // impossible is a sequence that no stream has.
 const impossible = "9007199254740991"

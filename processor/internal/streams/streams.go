@@ -14,7 +14,7 @@
 // missing from the middle is a loss, unless a restore has left it or a person has decided (gaps.go).
 //
 // The flow, file by file: [Check] and [Provision] (streams.go) compare each stream with its
-// configuration (config.go) and add a reply rule (rules.go). A process claims a stream before it changes
+// configuration (config.go) and add a reply rule (rules.go). A process locks a stream before it changes
 // its configuration (change.go). Later the processor reads
 // single messages, always from the leader of a stream (link.go).
 package streams
@@ -284,7 +284,7 @@ func Provision(ctx context.Context, js jetstream.JetStream, o Options) (*Streams
 	if s.Checkpoints, err = provisionCheckpoints(ctx, js, o); err != nil {
 		return nil, err
 	}
-	if s.Configs != nil && !o.AsIs { // it claims the stream in the bucket
+	if s.Configs != nil && !o.AsIs { // it locks the stream in the bucket
 		if _, err := provisionReplies(ctx, js, o, s.Configs, s.LastConfig); err != nil {
 			return nil, err
 		}
