@@ -84,8 +84,8 @@ type lock struct {
 }
 
 // lockStream waits until no other process changes a stream. Where there is no bucket of checkpoints yet, no process has
-// begun to work, and lockStream locks nothing; nor where the bucket takes nothing, as on a full disk: a limit that makes
-// room must not wait for room.
+// begun to work, and lockStream locks nothing; nor where the bucket takes nothing, as on a full disk: a limit that
+// makes room must not wait for room.
 func lockStream(ctx context.Context, js jetstream.JetStream, bucket string, stream string) (c lock, err error) {
 	c = lock{js: js, subject: "$KV." + bucket + "." + lockKey(stream)}
 	held, since := uint64(0), time.Time{}
