@@ -21,8 +21,6 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-func TestMain(m *testing.M) { natstest.Main(m) }
-
 // servers are the streams of a prefix with some shards.
 type servers struct {
 	t  *testing.T

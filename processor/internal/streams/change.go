@@ -19,7 +19,8 @@ import (
 // gaps that are no loss, the limits, or the mark that another region is the first. So a process locks the stream in
 // the bucket of checkpoints before it reads the configuration, and changes it before others may take the lock.
 
-// lockFor is how long a process that waits respects a lock. A process that has died holds others up for as long.
+// lockFor is how long others respect a lock, by the clocks of the servers. A process that has died holds others up for
+// as long, in all: they may come and go, as their requests have limits.
 var lockFor = 10 * time.Second
 
 // lockAgain is how often a process that waits looks whether the lock has ended.
@@ -54,7 +55,7 @@ func changeStream(ctx context.Context, js jetstream.JetStream, bucket string, st
 func changeLocked(ctx context.Context, js jetstream.JetStream, bucket string, stream jetstream.Stream,
 	change configChange) (late bool, err error) {
 	name := stream.CachedInfo().Config.Name
-	lock, err := lockStream(ctx, js, bucket, name)
+	lock, err := lockStream(ctx, js, bucket, stream)
 	if err != nil {
 		return false, fmt.Errorf("lock stream %s: %w", name, err)
 	}
@@ -86,9 +87,9 @@ type lock struct {
 // lockStream waits until no other process changes a stream. Where there is no bucket of checkpoints yet, no process has
 // begun to work, and lockStream locks nothing; nor where the bucket takes nothing, as on a full disk: a limit that
 // makes room must not wait for room.
-func lockStream(ctx context.Context, js jetstream.JetStream, bucket string, stream string) (c lock, err error) {
-	c = lock{js: js, subject: "$KV." + bucket + "." + lockKey(stream)}
-	held, since := uint64(0), time.Time{}
+func lockStream(ctx context.Context, js jetstream.JetStream, bucket string, stream jetstream.Stream) (c lock,
+	err error) {
+	c = lock{js: js, subject: "$KV." + bucket + "." + lockKey(stream.CachedInfo().Config.Name)}
 	for {
 		c.began = time.Now()
 		m, err := events.GetMessage(ctx, js.Conn(), "KV_"+bucket, map[string]any{"last_by_subj": c.subject})
@@ -102,10 +103,14 @@ func lockStream(ctx context.Context, js jetstream.JetStream, bucket string, stre
 		if m != nil {
 			last, free = m.Seq, len(m.Data) == 0
 		}
-		if last != held {
-			held, since = last, c.began
+		if !free {
+			info, err := stream.Info(ctx)
+			if err != nil {
+				return c, err
+			}
+			free = info.TimeStamp.Sub(m.Time) > lockFor
 		}
-		if free || c.began.Sub(since) > lockFor {
+		if free {
 			ack, err := js.PublishMsg(ctx, c.message("locked", last))
 			if err == nil {
 				c.seq = ack.Sequence
@@ -137,5 +142,11 @@ func (c *lock) release(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, lockFor/2)
 	defer cancel()
-	_, _ = c.js.PublishMsg(ctx, c.message("", c.seq))
+	for {
+		_, err := c.js.PublishMsg(ctx, c.message("", c.seq))
+		var refusal *jetstream.APIError
+		if !errors.As(err, &refusal) || refusal.ErrorCode != inProcess || !backoff.Wait(ctx, lockAgain) {
+			return
+		}
+	}
 }

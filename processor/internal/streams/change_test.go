@@ -1,12 +1,14 @@
 package streams
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/integration/harness/poll"
 )
 
 // TestAChangeWithoutRoom: the bucket of checkpoints takes nothing, and a process starts with limits that make room.
@@ -41,4 +43,42 @@ func TestAChangeWithoutRoom(t *testing.T) {
 			t.Errorf("stream %s keeps messages for %s", c.Name, c.MaxAge)
 		}
 	}
+}
+
+// TestALockOfADeadProcess: a process has died with the lock of a stream, and each of the others waits for less time than
+// the lock counts for. One of them gets it in the end.
+//
+// It fails if a process counts from when it has seen the lock.
+func TestALockOfADeadProcess(t *testing.T) {
+	shortLocks(t)
+	js, o := natstest.Connect(t, natstest.Options{}), options()
+	o.Objects = false
+	if _, err := Provision(t.Context(), js, o); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), o.Prefix.EventsStream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lockStream(t.Context(), js, o.Prefix.CheckpointBucket(), stream); err != nil {
+		t.Fatal(err)
+	}
+	if err := poll.Until(t.Context(), time.Minute, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, lockFor/2)
+		defer cancel()
+		other, err := lockStream(ctx, js, o.Prefix.CheckpointBucket(), stream)
+		if err == nil {
+			other.release(t.Context())
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// shortLocks lets locks end soon, as a test lets others wait for one within the process that has it.
+func shortLocks(t *testing.T) {
+	was := lockFor
+	lockFor = time.Second
+	t.Cleanup(func() { lockFor = was })
 }

@@ -16,13 +16,6 @@ import (
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
-// shortLocks lets locks end soon, as a test lets others wait for one within the process that has it.
-func shortLocks(t *testing.T) {
-	was := lockFor
-	lockFor = time.Second
-	t.Cleanup(func() { lockFor = was })
-}
-
 // TestHeldChange: while a process changes one thing in the configuration of the log, the stream of events or the stream
 // of configurations, others change other things: a rule of replies, a gap that a person accepts, a limit. Each change
 // is there afterwards, whoever was first. Without a rule, a rebuild would decide by other rules than the owner did (G8).
@@ -151,15 +144,19 @@ func TestHeldLock(t *testing.T) {
 					t.Fatal(err)
 				}
 				bucket := o.Prefix.CheckpointBucket()
+				stream, err := js.Stream(t.Context(), o.Prefix.EventsStream())
+				if err != nil {
+					t.Fatal(err)
+				}
 				var other lock
 				during(func() {
 					var err error
-					if other, err = lockStream(context.Background(), js, bucket, "S"); err != nil {
+					if other, err = lockStream(context.Background(), js, bucket, stream); err != nil {
 						t.Error(err)
 					}
 					others(other, err)
 				})
-				c, err := lockStream(t.Context(), js, bucket, "S")
+				c, err := lockStream(t.Context(), js, bucket, stream)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -172,13 +169,13 @@ func TestHeldLock(t *testing.T) {
 				other.release(t.Context()) // which does not end the lock of another process
 				short, cancel := context.WithTimeout(t.Context(), lockFor/2)
 				defer cancel()
-				if third, err := lockStream(short, js, bucket, "S"); err == nil {
+				if third, err := lockStream(short, js, bucket, stream); err == nil {
 					t.Errorf("two have a lock: %d and %d", c.seq, third.seq)
 				} else if !errors.Is(err, context.DeadlineExceeded) {
 					t.Error(err)
 				}
 				c.release(t.Context())
-				if c, err = lockStream(t.Context(), js, bucket, "S"); err != nil {
+				if c, err = lockStream(t.Context(), js, bucket, stream); err != nil {
 					t.Fatal(err)
 				}
 				c.release(t.Context())

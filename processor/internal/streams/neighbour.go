@@ -180,26 +180,30 @@ func reopen(ctx context.Context, js jetstream.JetStream, o Options, by wire.Prom
 		if err != nil {
 			return fmt.Errorf("look up stream %s: %w", name, err)
 		}
-		c := stream.CachedInfo().Config
-		region, err := wire.ParseRegion(c.Metadata)
-		switch {
-		case err != nil:
-			return mismatch(name, "%w", err)
-		case region.Superseded == nil:
-			continue
-		case region.Superseded.Domain != by.Domain || !region.Superseded.At.Equal(by.At):
-			return mismatch(name, "it was superseded by another promotion %s", region.Superseded)
-		}
-		region.Superseded = nil
-		setMetadata(&c, wire.RegionKey, region.String())
-		c.Subjects, c.Sources = wants[name].Subjects, wants[name].Sources
-		for _, source := range c.Sources {
-			if source.OptStartSeq, err = sourcedUpTo(ctx, js, o, name); err != nil {
-				return err
+		err = changeStream(ctx, js, o.Prefix.CheckpointBucket(), stream, func(ctx context.Context,
+			info *jetstream.StreamInfo) (*jetstream.StreamConfig, error) {
+			c := info.Config
+			region, err := wire.ParseRegion(c.Metadata)
+			switch {
+			case err != nil:
+				return nil, mismatch(name, "%w", err)
+			case region.Superseded == nil:
+				return nil, nil
+			case region.Superseded.Domain != by.Domain || !region.Superseded.At.Equal(by.At):
+				return nil, mismatch(name, "it was superseded by another promotion %s", region.Superseded)
 			}
-			source.OptStartSeq++
-		}
-		if _, err = js.UpdateStream(ctx, c); err != nil {
+			region.Superseded = nil
+			setMetadata(&c, wire.RegionKey, region.String())
+			c.Subjects, c.Sources = wants[name].Subjects, wants[name].Sources
+			for _, source := range c.Sources {
+				if source.OptStartSeq, err = sourcedUpTo(ctx, js, o, name); err != nil {
+					return nil, err
+				}
+				source.OptStartSeq++
+			}
+			return &c, nil
+		})
+		if err != nil {
 			return fmt.Errorf("change stream %s: %w", name, err)
 		}
 	}

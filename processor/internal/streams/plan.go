@@ -449,6 +449,18 @@ func (p *Promotion) compareEnds(ctx context.Context, f *Facts) error {
 	return nil
 }
 
+// rewrite stores the configuration that a stream has.
+func (p *Promotion) rewrite(ctx context.Context, name string) error {
+	stream, err := p.JS.Stream(ctx, name)
+	if err != nil {
+		return err
+	}
+	return changeStream(ctx, p.JS, p.Opts.Prefix.CheckpointBucket(), stream, func(_ context.Context,
+		info *jetstream.StreamInfo) (*jetstream.StreamConfig, error) {
+		return &info.Config, nil
+	})
+}
+
 // mayChange finds out whether the server allows to change each stream, and whether another stream listens where it is
 // to listen.
 func (p *Promotion) mayChange(ctx context.Context, f *Facts) error {
@@ -462,7 +474,7 @@ func (p *Promotion) mayChange(ctx context.Context, f *Facts) error {
 		if info == nil {
 			continue
 		}
-		if _, err := p.JS.UpdateStream(ctx, info.Config); err != nil { // changes nothing
+		if err := p.rewrite(ctx, want.Name); err != nil {
 			f.Denied = append(f.Denied, fmt.Sprintf("stream %s cannot be changed: %v", want.Name, err))
 		}
 		for _, subject := range want.Subjects {

@@ -370,14 +370,18 @@ func (p *Promotion) mark(ctx context.Context, change func(*wire.Region)) error {
 	if err != nil {
 		return fmt.Errorf("look up stream %s: %w", root, err)
 	}
-	c := stream.CachedInfo().Config
-	region, err := wire.ParseRegion(c.Metadata)
+	err = changeStream(ctx, p.JS, p.Opts.Prefix.CheckpointBucket(), stream, func(_ context.Context,
+		info *jetstream.StreamInfo) (*jetstream.StreamConfig, error) {
+		c := info.Config
+		region, err := wire.ParseRegion(c.Metadata)
+		if err != nil {
+			return nil, mismatch(root, "%w", err)
+		}
+		change(&region)
+		setMetadata(&c, wire.RegionKey, region.String())
+		return &c, nil
+	})
 	if err != nil {
-		return mismatch(root, "%w", err)
-	}
-	change(&region)
-	setMetadata(&c, wire.RegionKey, region.String())
-	if _, err = p.JS.UpdateStream(ctx, c); err != nil {
 		return fmt.Errorf("change the metadata of stream %s: %w", root, err)
 	}
 	return nil
