@@ -204,3 +204,33 @@ func TestMatrix(t *testing.T) {
 		}
 	}
 }
+
+// TestWithinAMaxLife: what counts of a default where no document lives longer than a number of seconds.
+func TestWithinAMaxLife(t *testing.T) {
+	for _, tt := range []struct {
+		def     ttlrules.Default
+		maxLife int32
+		want    ttlrules.Default
+	}{
+		{60, 0, 60}, {ttlrules.NoDefault, 0, ttlrules.NoDefault}, {ttlrules.Off, 0, ttlrules.Off},
+		{60, 59, 59}, {60, 60, 60}, {60, 61, 60},
+		{ttlrules.NoDefault, 60, 60}, {ttlrules.Off, 60, ttlrules.Off},
+	} {
+		if got := tt.def.Within(tt.maxLife); got != tt.want {
+			t.Errorf("a default of %d within %d seconds is %d, want %d", tt.def, tt.maxLife, got, tt.want)
+		}
+	}
+}
+
+// TestBand: a score of the index by inheritance tells its band, one of the other index is in none.
+func TestBand(t *testing.T) {
+	for band := range 3 {
+		score, in := (ttlrules.Clock{Ts: 1_790_000_000_123, Band: band}).Score()
+		if got := in.Band(score); in != ttlrules.ByInherit || got != band {
+			t.Errorf("the score of band %d is in band %d", band, got)
+		}
+	}
+	if got := ttlrules.ByOwn.Band(3 * ttlrules.BandWidth); got != 0 {
+		t.Errorf("a deadline is in band %d", got)
+	}
+}

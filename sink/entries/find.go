@@ -103,7 +103,6 @@ func (f *finder) object(i int, into set) int {
 			i = skipValue(b, i)
 		} else {
 			i = f.value(i, to)
-			f.back(to, &rest)
 		}
 		if i = next(b, i); i == broken {
 			return broken
@@ -133,21 +132,12 @@ func (f *finder) array(i int, into set) int {
 			i = skipValue(b, i)
 		} else {
 			i = f.value(i, to)
-			f.back(to, &rest)
 		}
 		if i = next(b, i); i == broken {
 			return broken
 		}
 	}
 	return after(b, i)
-}
-
-// back goes back to the value of which a member or an element was walked over.
-func (f *finder) back(to set, rest *[atOnce]int) {
-	for ; to != 0; to &= to - 1 {
-		p := to.first()
-		f.rest[p] = rest[p]
-	}
 }
 
 // next returns where the next member or element begins, or the end of the object or array.
