@@ -26,6 +26,7 @@ func TestParseText(t *testing.T) {
 		"x= 1 , a b,null":   {"/x", `{"in":[1,"a b",null]}`},
 		`x="a,b"`:           {"/x", `"a,b"`},
 		`x="a,b", "c" ,d`:   {"/x", `{"in":["a,b","c","d"]}`},
+		`x="a", "b,c"`:      {"/x", `{"in":["a","b,c"]}`},
 		`x=""`:              {"/x", `""`},
 		"open=true":         {"/open", "true"},
 		"open=True":         {"/open", `"True"`},

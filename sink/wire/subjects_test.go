@@ -27,6 +27,7 @@ func TestSubjects(t *testing.T) {
 		{p.Rejected("orders.a%2Eb"), "lapse.rejected.orders.a%2Eb"},
 		{p.Read("list", "orders"), "lapse.read.list.orders"},
 		{p.ReadGet("orders", "a.b"), "lapse.read.get.orders.a%2Eb"},
+		{p.Readers("FORWARD"), "lapse.readers.FORWARD"},
 		{p.LogStream(), "LAPSE_LOG"},
 		{p.EventsStream(), "LAPSE_EVENTS"},
 		{p.CheckpointBucket(), "LAPSE_CHECKPOINTS"},

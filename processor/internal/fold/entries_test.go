@@ -327,6 +327,19 @@ func TestATouchWhileIndexesAreMade(t *testing.T) {
 	}
 }
 
+// TestEntriesOfTheSecondIndex: a document changes in the second of two indexes alone.
+func TestEntriesOfTheSecondIndex(t *testing.T) {
+	value := func(n float64) []entries.Value { return []entries.Value{{Kind: entries.Number, Number: n}} }
+	var c store.CollectionChanges
+	changeEntries(&c, store.Config{}.WithIndexes([]string{"/a", "/b"}), nil, "x",
+		[][]entries.Value{value(1), value(2)}, [][]entries.Value{value(1), value(3)})
+	want := []store.IndexChanges{{Slot: 1, Add: []string{entries.Member(value(3)[0], "x")},
+		Remove: []string{entries.Member(value(2)[0], "x")}}}
+	if diff := cmp.Diff(want, c.Indexes); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // TestG9_EntriesOfAStepAreBounded: a step ends once it changes so many entries, also where patches change the
 // documents, and where documents with many entries are due together.
 func TestG9_EntriesOfAStepAreBounded(t *testing.T) {
