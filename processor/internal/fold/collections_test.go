@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/seed18712806/lapse/sink/store"
+	"github.com/seed18712806/lapse/sink/wire"
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
@@ -261,6 +262,17 @@ func TestIsCommitted(t *testing.T) {
 		p.Resume(store.State{Offset: 5, Watermark: 50}, "v", 0)
 		if p.Advance(tt.to); p.IsCommitted() != tt.want {
 			t.Errorf("applied up to %+v: committed is %t", tt.to, p.IsCommitted())
+		}
+	}
+}
+
+// TestNearest: the collection that a refusal suggests is one that a client can name, and is configured.
+func TestNearest(t *testing.T) {
+	s := NewCollections(map[string]store.Config{"orders": {}, "ordeal.7": {}, wire.CollectionsRule: {}},
+		[]string{"ordered"})
+	for name, want := range map[string]string{"order": "orders", "ordeal7": "", "ordere": "orders", "collections": ""} {
+		if got := s.Nearest(name); got != want {
+			t.Errorf("the nearest to %s is %q, want %q", name, got, want)
 		}
 	}
 }
