@@ -24,8 +24,14 @@ import (
 // It fails if the command ends without an error, and a shard is still refused.
 func TestHeldBeginAnew(t *testing.T) {
 	const shards = 2
-	for _, kind := range []held.Kind{held.Restart, held.Reconnection} {
-		held.Each(t, "cmd/internal/serve.BeginAnew", kind, func(t *testing.T, during func(happen func())) {
+	for _, row := range []struct {
+		operation string
+		kind      held.Kind
+	}{
+		{"cmd/internal/serve.BeginAnew", held.Restart}, {"cmd/internal/serve.BeginAnew", held.Reconnection},
+		{"processor.Processor.BeginAnew", held.Reconnection},
+	} {
+		held.Each(t, row.operation, row.kind, func(t *testing.T, during func(happen func())) {
 			n := harness.StartNATS(t, harness.NATSOptions{Shards: shards})
 			r := harness.StartRedis(t, harness.RedisOptions{Persistent: true})
 			opts := options(t)
@@ -39,7 +45,7 @@ func TestHeldBeginAnew(t *testing.T) {
 			l.ends()
 			loseBeginnings(t, natstest.JetStream(t, connected(t, n.URL())), shards)
 			during(func() {
-				if kind == held.Reconnection {
+				if row.kind == held.Reconnection {
 					held.LoseConnections()
 					return
 				}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
@@ -31,8 +32,14 @@ type heldLog struct {
 // newLog provisions the streams of a prefix, whose log has some messages.
 func newLog(t *testing.T, js jetstream.JetStream, prefix string, messages int) *heldLog {
 	t.Helper()
+	return newReplicatedLog(t, js, prefix, 1, messages)
+}
+
+// newReplicatedLog is newLog with so many replicas.
+func newReplicatedLog(t *testing.T, js jetstream.JetStream, prefix string, replicas, messages int) *heldLog {
+	t.Helper()
 	o := options()
-	o.Prefix, o.Objects = wire.Prefix(prefix), false
+	o.Prefix, o.Objects, o.Replicas = wire.Prefix(prefix), false, replicas
 	s, err := Provision(t.Context(), js, o)
 	if err != nil {
 		t.Fatal(err)
@@ -88,6 +95,71 @@ func TestHeldStamp(t *testing.T) {
 		err := l.CheckStamp(t.Context(), store.Stamp{Seq: 8, At: 1}, "this process has read", nil)
 		if !errors.Is(err, ErrLogBehind) && !errors.Is(err, ErrLogChanged) {
 			t.Errorf("with a log that has lost its end it goes on: %v", err)
+		}
+	})
+}
+
+// appender appends a tick to a log.
+type appender struct{ *heldLog }
+
+// Barrier appends a tick.
+func (a appender) Barrier(ctx context.Context) (uint64, error) {
+	ack, err := a.js.Publish(ctx, a.o.log().Tick(), nil)
+	if err != nil {
+		return 0, err
+	}
+	return ack.Sequence, nil
+}
+
+// TestHeldInfoUpTo: the log seems to end before what a process knows of it, and gets a message before the process
+// appends its tick. The process knows of the tick, thus that the log has all that comes before it.
+func TestHeldInfoUpTo(t *testing.T) {
+	nc, err := nats.Connect(natstest.StartCluster(t, 3)[0], natstest.Patient)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, runs := natstest.JetStream(t, nc), 0
+	held.Each(t, "processor/internal/streams.Log.InfoUpTo", held.Write, func(t *testing.T, during func(func())) {
+		runs++
+		l := newReplicatedLog(t, js, fmt.Sprint("upto", runs), 3, 2)
+		during(func() { l.append(1) })
+		info, err := l.InfoUpTo(t.Context(), 3, appender{l})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tick, err := l.Streams.Log.GetLastMsgForSubject(t.Context(), l.o.log().Tick())
+		if err != nil || info.State.LastSeq != tick.Sequence {
+			t.Errorf("the log is said to end at %d, and its tick is %+v, %v", info.State.LastSeq, tick, err)
+		}
+	})
+}
+
+// TestHeldRuleCollections: another process says which collections exist while a process does. The last rule is that of
+// the options, and it is there once.
+func TestHeldRuleCollections(t *testing.T) {
+	js, runs := natstest.Connect(t, natstest.Options{}), 0
+	held.Each(t, "processor/internal/streams.Streams.ruleCollections", held.Takeover, func(t *testing.T,
+		during func(func())) {
+		runs++
+		l := newLog(t, js, fmt.Sprint("rule", runs), 1)
+		l.o.OpenCollections = true
+		rule := func() uint64 {
+			seq, err := l.Streams.RuleCollections(context.WithoutCancel(t.Context()), js, l.o, false, false)
+			if err != nil {
+				t.Error(err)
+			}
+			return seq
+		}
+		other := uint64(0)
+		during(func() { other = rule() })
+		seq := rule()
+		info, err := l.Streams.Log.Info(t.Context(), jetstream.WithSubjectFilter(l.o.Prefix.Config(wire.CollectionsRule)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := info.State.Subjects[l.o.Prefix.Config(wire.CollectionsRule)]; n != 1 || other != 0 && other != seq {
+			t.Errorf("the rule is there %d times, at %d, and that of the other process at %d", n, seq, other)
 		}
 	})
 }

@@ -3,7 +3,6 @@ package streams
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -107,8 +106,7 @@ func (s *Streams) RuleCollections(ctx context.Context, js jetstream.JetStream, o
 	error) {
 	for {
 		seq, err := s.ruleCollections(ctx, js, o, was, known)
-		if api := (*jetstream.APIError)(nil); !errors.As(err, &api) ||
-			api.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequence || !backoff.Wait(ctx, leaderAgain) {
+		if !isWrongLastSeq(err) || !backoff.Wait(ctx, leaderAgain) {
 			return seq, err // else another process has just appended one
 		}
 	}
