@@ -153,3 +153,28 @@ func holding(t *testing.T, dir, text string) (files []string) {
 	}
 	return files
 }
+
+// TestAFormerFillingGoes: a message of a filling of the snapshots was stored, and the server was killed before it was
+// removed. The next filling removes it: the keeper takes for gone what was stored before the first message that is left.
+func TestAFormerFillingGoes(t *testing.T) {
+	t.Parallel()
+	js := natstest.Connect(t, natstest.Options{})
+	s, err := Provision(t.Context(), js, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := s.ObjectsFilling()
+	if _, err := js.Publish(t.Context(), f.subject, []byte("left")); err != nil {
+		t.Fatal(err)
+	}
+	last, err := f.Fill(t.Context(), js)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Snapshots.Put(t.Context(), "x", []byte("behind it")); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := f.stream.Info(t.Context()); err != nil || info.State.FirstSeq != last+1 {
+		t.Errorf("the stream begins at %d, %v, behind a filling that ends at %d", info.State.FirstSeq, err, last)
+	}
+}

@@ -59,7 +59,15 @@ func (s *Streams) ObjectsFilling() Filling {
 
 // Fill appends a filling. It returns the sequence of its last message. js publishes it.
 func (f Filling) Fill(ctx context.Context, js jetstream.JetStream) (last uint64, err error) {
-	if f.keep || !f.noted {
+	if f.keep {
+		return f.fill(ctx, js)
+	}
+	if !f.noted {
+		// A message that was stored and not removed, as the server or a process has died, would stay the first of the
+		// stream. Nothing behind it would ever count as gone.
+		if err := f.stream.Purge(ctx, jetstream.WithPurgeSubject(f.subject)); err != nil {
+			return 0, fmt.Errorf("remove a former filling of stream %s: %w", f.stream.CachedInfo().Config.Name, err)
+		}
 		return f.fill(ctx, js)
 	}
 	info, err := f.stream.Info(ctx)
