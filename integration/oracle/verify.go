@@ -131,7 +131,7 @@ type progress struct {
 	at              time.Time // of the last change
 }
 
-// since returns for how long neither the number of events nor that of what is missing has changed.
+// since is how long both numbers have been the same.
 func (p *progress) since(events, missing int) time.Duration {
 	if events != p.events || missing != p.missing {
 		*p = progress{events, missing, time.Now()}
