@@ -74,7 +74,8 @@ func restoredBehind(t *testing.T, backup string, first *world, flags ...string) 
 	w.restoredAt = now()
 	run(t, append([]string{"restore", backup, "--server", w.nats.URL()}, flags...)...)
 	for i, log := range first.copied() {
-		has := w.Stream(w.logNames()[i])
+		last := log[len(log)-1].Seq // what is behind it has been completed by the restore
+		has := slices.DeleteFunc(w.Stream(w.logNames()[i]), func(m oracle.Message) bool { return m.Seq > last })
 		if len(has) == 0 || has[0].Seq == 1 {
 			t.Fatalf("the restored log is not truncated: it has %d messages", len(has))
 		}
