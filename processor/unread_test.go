@@ -123,8 +123,9 @@ func TestG11_NothingIsBehindAfterARest(t *testing.T) {
 	}
 	eventually(t, "the monitor has looked twice", func() bool {
 		err := p.Ready()
+		// If the rest counted, lapse would be behind at once. A tick may have been read before the first write.
 		if waited := time.Since(began); err != nil && strings.Contains(err.Error(), problemBehind.Name) &&
-			waited < behindAfter {
+			waited < behindAfter/2 {
 			t.Fatalf("%s after the first write: %v", waited, err)
 		}
 		n, _, _ := rounds.Pending()
