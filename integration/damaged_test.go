@@ -43,8 +43,8 @@ func (w *world) lastExpiry() (seq uint64) {
 	return seq
 }
 
-// withoutCheckpoint removes the checkpoint, as if lapse had been killed before it stored one: with a checkpoint that has
-// the last event, nothing needs that event any more.
+// withoutCheckpoint removes the checkpoint, as if lapse had been killed before it stored one: with a checkpoint that
+// has the last event, nothing needs that event any more.
 func (w *world) withoutCheckpoint() {
 	w.t.Helper()
 	bucket, err := w.JS.Stream(w.t.Context(), w.Prefix.CheckpointStream())

@@ -53,7 +53,7 @@ func TestG3_ReadsSlide(t *testing.T) {
 	}
 	end := time.Now()
 	for id, slides := range map[string]bool{"read": true, "own": true, "http": true, "absolute": false} {
-		if alive := end.Sub(last[id]) < ttl; alive != slides {
+		if alive := end.Sub(last[id]) < ttl/2; alive != slides {
 			t.Errorf("%s was there last %v before the end; slides: %v", id, end.Sub(last[id]), slides)
 		}
 	}
