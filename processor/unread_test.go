@@ -90,6 +90,28 @@ func TestG11_NoConsumerBringsAnything(t *testing.T) {
 	eventually(t, "it goes on", func() bool { return p.Ready() == nil && r.body("c", "waits") != "" })
 }
 
+// TestStandsOnlyWhileSomethingWaits goes red if a counter stands while nothing waits, as in a rest without a tick.
+func TestStandsOnlyWhileSomethingWaits(t *testing.T) {
+	t.Parallel()
+	var s seenAt
+	began := time.Now()
+	for _, look := range []struct {
+		at     time.Duration
+		value  uint64
+		waits  bool
+		stands time.Duration
+	}{
+		{0, 3, false, 0}, {time.Minute, 3, false, 0},
+		{61 * time.Second, 3, true, time.Second}, {62 * time.Second, 3, true, 2 * time.Second},
+		{63 * time.Second, 4, true, 0}, {64 * time.Second, 4, true, time.Second},
+		{65 * time.Second, 4, false, 0},
+	} {
+		if got := s.stands(look.value, look.waits, began.Add(look.at)); got != look.stands {
+			t.Errorf("after %v: it stands for %v, want %v", look.at, got, look.stands)
+		}
+	}
+}
+
 // TestG11_NothingIsBehindAfterARest: nothing was written for a while, and then much at once. Nothing
 // has waited for long.
 //
