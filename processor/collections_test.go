@@ -161,7 +161,7 @@ func TestEmptiedCollectionsAreForgotten(t *testing.T) {
 		r.put("plain", "x", `{}`)
 		r.caughtUp(p)
 		r.put("plain", "x", `{}`) // a step after all that
-		want := []string{wire.CollectionsRule, "none", "plain", "stays"}
+		want := []string{wire.LogRules, "none", "plain", "stays"}
 		if got := *known.Load(); !slices.Equal(got, want) {
 			t.Errorf("known are %v, want %v", got, want)
 		}

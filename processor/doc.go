@@ -42,14 +42,14 @@
 //  9. outcomes.go sends the outcomes, and checkpoint.go stores a checkpoint once a second. Both may be lost: a client
 //     can read, and without a checkpoint the next owner reads more of the stream.
 //
-// A configuration or a drop goes the same way, as a step of its own (control.go). So does the rule which collections
-// exist: it is a message of the log (wire.CollectionsRule), which the owner appends after a takeover if the options
-// differ from the last one. So every replay decides by the rule that stood at that place of the log, and a
-// region that follows another one has the rule with the messages that it decides. After a step the owner publishes the
-// warnings that are due by then (warn.go). They follow from what is committed, so no commit comes after them; only a
-// checkpoint waits for them. If the log is silent when a document is due, the ticker appends a tick, and the owner
-// steps without messages (ticker.go). The steps of a takeover, and why they have that order, are at takeOver in
-// takeover.go.
+// A configuration or a drop goes the same way, as a step of its own (control.go). So do the rules of the log: which
+// collections exist, and where outcomes may go. They are a message of the log (wire.LogRules), which the owner appends
+// after a takeover if the options differ from the last ones. So every replay decides by the rules that stood at that
+// place of the log, and a region that follows another one has them with the messages that it decides. After a step the
+// owner publishes the warnings that are due by then (warn.go). They follow from what is committed, so no commit comes
+// after them; only a checkpoint waits for them. If the log is silent when a document is due, the ticker appends a tick,
+// and the owner steps without messages (ticker.go). The steps of a takeover, and why they have that order, are at
+// takeOver in takeover.go.
 //
 // # Invariants
 //

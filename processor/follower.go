@@ -192,34 +192,6 @@ func (s *session) unlessPromoted(ctx context.Context, err error) error {
 	return err
 }
 
-// repliesAt returns a function that reads the rules of replies for a message, once the first region has decided
-// the message: before that it may still change the rules. It is nil in the first region.
-func (s *session) repliesAt(ctx context.Context, role streams.Role) func(seq uint64) []wire.ReplyRule {
-	if !role.Mirror {
-		return nil
-	}
-	return func(seq uint64) (rules []wire.ReplyRule) {
-		for {
-			c, news := s.follower.Published()
-			if c != nil && c.Seq >= seq {
-				break
-			}
-			select {
-			case <-news:
-			case <-ctx.Done():
-				return nil
-			}
-		}
-		for {
-			rules, err := s.monitor.log.Streams.RepliesNow(ctx)
-			if err == nil || !backoff.Wait(ctx, progressEvery) {
-				return rules
-			}
-			s.processor.opts.Logger.Warn("a message waits", slog.Any("error", err))
-		}
-	}
-}
-
 // FollowsAlready is the JetStream domain of the region that the streams of a prefix follow; "" if they follow none, or
 // that cannot be found out.
 func FollowsAlready(ctx context.Context, nc *nats.Conn, prefix wire.Prefix) string {

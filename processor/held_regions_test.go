@@ -10,7 +10,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -373,39 +372,4 @@ func configsOf(ctx context.Context, js jetstream.JetStream, log wire.Log) (seqs 
 		}
 	}
 	return seqs, nil
-}
-
-// TestHeldRepliesAt: the connection is lost while a region that follows another one reads to which subjects outcomes
-// may go. It waits for the rules of the first region, and goes on with no others: it would apply the message in another
-// way.
-func TestHeldRepliesAt(t *testing.T) {
-	urlA, urlB, _ := natstest.StartJoined(t)
-	a := newRigAt(t, urlA, backends[0], Options{ReplyPrefixes: []string{"_INBOX_acme"}})
-	a.run()
-	b := newRigAt(t, urlB, backends[0], Options{Follow: "a", ReplyPrefixes: []string{"_INBOX_acme"}})
-	cut := &cutter{}
-	p := b.startOn(cut.connect(t, urlB), b.redis, nil)
-	p.ready(t)
-	s := p.current()
-	eventually(t, "the follower has a checkpoint of the first region", func() bool {
-		c, _ := s.follower.Published()
-		return c != nil && c.Seq > 0
-	})
-	rules := s.repliesAt(t.Context(), streams.Role{Mirror: true})
-	want := rules(1)
-	if len(want) == 0 {
-		t.Fatal("the first region has no rule")
-	}
-	held.Each(t, "processor.session.repliesAt", held.Reconnection, func(t *testing.T, during func(func())) {
-		eventually(t, "the connection is there", func() bool { return p.nc.IsConnected() })
-		cut.cut(true)
-		eventually(t, "the connection is lost", func() bool { return !p.nc.IsConnected() })
-		happened := false
-		during(func() { cut.cut(false); happened = true })
-		back := time.AfterFunc(2*time.Second, func() { cut.cut(false) }) // where there is no such gap
-		defer back.Stop()
-		if got := rules(1); !reflect.DeepEqual(got, want) {
-			t.Errorf("the rules are %v, want %v (%t)", got, want, happened)
-		}
-	})
 }

@@ -77,15 +77,18 @@ func TestG7_OpenCollectionsAreARuleOfTheLog(t *testing.T) {
 	})
 }
 
-// Clients do not set the rule with a body that is not one.
-func TestG8_TheRuleOfTheCollections(t *testing.T) {
+// Clients do not set the rules with a body that has none.
+func TestG8_TheRulesOfTheLog(t *testing.T) {
 	r := newRig(t)
 	p := r.start(nil)
 	p.ready(t)
-	for _, body := range []string{`{}`, `{"open":1}`, `{"open":null}`, `{"open":true,"more":1}`, `{"defaultTtl":1}`} {
-		r.must(400, prefix.Config(wire.CollectionsRule), body)
+	for _, body := range []string{`{}`, `{"open":1}`, `{"open":null}`, `{"open":true,"more":1}`, `{"defaultTtl":1}`,
+		`{"replyPrefixes":["a"]}`, `{"open":true,"replyPrefixes":"a"}`, `{"open":true,"replyPrefixes":[1]}`,
+		`{"open":true,"replyPrefixes":["a",""]}`, `{"open":true,"replyPrefixes":["$JS"]}`,
+		`{"open":true,"replyPrefixes":["lapse"]}`, `{"open":true,"replyPrefixes":["a.>"]}`} {
+		r.must(400, prefix.Config(wire.LogRules), body)
 	}
-	r.must(400, prefix.Drop(wire.CollectionsRule), ``)
+	r.must(400, prefix.Drop(wire.LogRules), ``)
 	r.put("c", "x", `{}`)
 	if page, err := r.newReader().Collections(t.Context(), sink.CollectionsOptions{}); err != nil ||
 		len(page.Collections) != 1 {

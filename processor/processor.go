@@ -159,13 +159,7 @@ func (p *Processor) RunAs(ctx context.Context, lease Lease) (err error) {
 		}
 		return err
 	}
-	if err := s.allowReplies(ctx, upTo); err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return err
-	}
-	rule, err := s.ruleCollections(ctx)
+	rule, err := s.rule(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil

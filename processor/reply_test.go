@@ -6,6 +6,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -114,6 +117,71 @@ func TestG1_ReplyPrefixesBesideAFormerOwner(t *testing.T) {
 		r.caughtUp(p)
 		p.stop(t)
 	}
+}
+
+// TestG7_ReplyPrefixesBetweenRegions: a region that follows another one, and has another flag, applies what that applies,
+// and sends no outcome. Once it is promoted its own flag counts.
+//
+// It fails if a region decides by its own prefixes.
+func TestG7_ReplyPrefixesBetweenRegions(t *testing.T) {
+	urlA, urlB, _ := natstest.StartJoined(t)
+	a := newRigAt(t, urlA, backends[0], Options{ReplyPrefixes: []string{"_MY"}})
+	first := a.start(nil)
+	first.ready(t)
+	b := newRigAt(t, urlB, backends[0], Options{Follow: "a", ReplyPrefixes: []string{"_B"}})
+	follower := b.start(nil)
+	follower.ready(t)
+	for _, id := range []string{"_B", "_MY"} {
+		a.send(prefix.Write(wire.Upsert, "c", id), `{}`, wire.HeaderReplyTo, id+".inbox")
+	}
+	a.caughtUp(first)
+	eventually(t, "the follower has what the first region has", func() bool { return b.body("c", "_MY") == `{}` })
+	if got := a.body("c", "_B") + b.body("c", "_B"); got != "" {
+		t.Errorf("a write with the inbox of the other flag was applied: %q", got)
+	}
+	first.stop(t)
+	follower.stop(t)
+	if _, err := Promote(t.Context(), b.nc, prefix, PromoteOptions{Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	b.opts.Follow = ""
+	p := b.start(nil)
+	p.ready(t)
+	sub, err := b.nc.SubscribeSync("_B.inbox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.send(prefix.Write(wire.Upsert, "c", "promoted"), `{}`, wire.HeaderReplyTo, "_B.inbox")
+	b.comesTo("the client", sub, 201)
+	p.stop(t)
+}
+
+// TestG1_ReplyPrefixesOfATruncatedLog: the rules of the log are in what is stored, once the log is truncated behind them.
+//
+// It fails if they are in the log alone: the client would wait for its outcome, and its write be rejected.
+func TestG1_ReplyPrefixesOfATruncatedLog(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		r.opts.ReplyPrefixes = []string{"_MY"}
+		p := r.start(nil)
+		p.ready(t)
+		p.stop(t)
+		log, err := r.js.Stream(t.Context(), prefix.LogStream())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := log.Purge(t.Context(), jetstream.WithPurgeSequence(r.lastSeq()+1)); err != nil {
+			t.Fatal(err)
+		}
+		p = r.start(nil)
+		p.ready(t)
+		sub, err := r.nc.SubscribeSync("_MY.inbox")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.send(prefix.Write(wire.Upsert, "c", "x"), `{}`, wire.HeaderReplyTo, "_MY.inbox")
+		r.comesTo("the client", sub, 201)
+		p.stop(t)
+	})
 }
 
 // loadedAfter is a store that does something before the shard is loaded.

@@ -21,7 +21,6 @@ import (
 	"github.com/seed18712806/lapse/processor/internal/streams"
 	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/store"
-	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // checkTimeout is the limit of the check of the servers, and that of making the streams.
@@ -35,7 +34,7 @@ type session struct {
 	pace   *shard.Pace
 	sizes  sizes
 	start  atomic.Uint64 // last sequence of the log when the shard was taken over
-	ruled  atomic.Uint64 // sequence of the rule of the collections, in the stream of configurations; see ruleCollections
+	ruled  atomic.Uint64 // sequence of the rules in the stream of configurations; see rule
 	wired  atomic.Bool
 	ended  atomic.Bool
 
@@ -193,11 +192,7 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 	s.ticker = shard.NewTicker(js, l, names.Tick(), s.queue, p.opts.Health)
 	s.reader = shard.NewReader(shard.Source{
 		NATS: p.nc, Link: l, Log: log, Guard: p.guard, Health: p.opts.Health, Queue: s.queue, Ticker: s.ticker,
-		Decoder: fold.Decoder{
-			RepliesAt: s.repliesAt(ctx, role), Log: names, MaxBody: provisioned.MaxBody, MaxLevels: provisioned.MaxLevels,
-			Replies:       provisioned.Replies,
-			ConfigReplies: s.configReplies(ctx, provisioned, l),
-		},
+		Decoder: fold.Decoder{Log: names, MaxBody: provisioned.MaxBody, MaxLevels: provisioned.MaxLevels},
 	})
 	s.outputs = events.NewSource(names, provisioned.Created()).Continues(provisioned.Former)
 	tail := s.publisher.NewTail(s.outputs)
@@ -207,7 +202,8 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 		Shard: p.opts.Shard, Shards: p.opts.Shards, Store: p.store, Log: log,
 		Link: l, Publisher: s.publisher, Tail: tail, MaxAge: stream.MaxAge,
 		Lease: lease, Status: s.status, Queue: s.queue, Reader: s.reader, Ticker: s.ticker, Pace: s.pace,
-		Checkpoints: checkpoints, Outcomes: shard.NewOutcomes(p.nc, p.store), Desk: desk, Metrics: &p.metrics.Metrics,
+		Checkpoints: checkpoints, Desk: desk, Metrics: &p.metrics.Metrics,
+		Outcomes: shard.NewOutcomes(p.nc, p.store, p.opts.ReplyPrefixes),
 		Limits: fold.Limits{Log: s.outputs, MaxBody: provisioned.MaxBody},
 		Bounds: p.bounds, Hook: p.hook, Trace: p.opts.Trace, Logger: p.opts.Logger.With(slog.Int("shard", p.opts.Shard)),
 	}
@@ -234,41 +230,6 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 		s.keeper.Run, s.keeper.TakeOrders, s.report, s.compareAgain, s.tellFormer}
 	s.wired.Store(true)
 	return nil
-}
-
-// allowReplies lets outcomes go to the prefixes of the options, from the first message on that only this
-// process can decide.
-func (s *session) allowReplies(ctx context.Context, upTo uint64) error {
-	if s.follower != nil {
-		return nil
-	}
-	p, log := s.processor, s.monitor.log
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	if err := log.Streams.AllowReplies(ctx, s.monitor.js, p.opts.streams(p.nc.MaxPayload()), upTo); err != nil {
-		return err
-	}
-	s.reader.Allow(log.Streams.Replies)
-	return nil
-}
-
-// configReplies returns a function that reads the rules of replies to configurations. It waits
-// for the answer until ctx is done: a shard that decided by older rules than the others would
-// go on with another configuration.
-func (s *session) configReplies(ctx context.Context, provisioned *streams.Streams,
-	l *streams.Link) func() []wire.ReplyRule {
-	return func() (rules []wire.ReplyRule) {
-		for {
-			err := l.Query(ctx, func(ctx context.Context) (err error) {
-				rules, err = provisioned.ConfigReplies(ctx)
-				return err
-			})
-			if err == nil || !backoff.Wait(ctx, progressEvery) {
-				return rules
-			}
-			s.processor.opts.Logger.Warn("a configuration waits", slog.Any("error", err))
-		}
-	}
 }
 
 // compareAgain has the shard taken over again whenever the connection to NATS was lost and is up
@@ -372,21 +333,21 @@ func (s *session) report(ctx context.Context) {
 	}
 }
 
-// ruleCollections sees to it that the log has the rule of the options, which collections exist. The rule counts from
-// its place in the log on, so the processor is ready once that is applied: ruleCollections returns it, and with several
-// shards notes its place in the stream of configurations. A region that follows another one has the rule of that.
-func (s *session) ruleCollections(ctx context.Context) (upTo uint64, err error) {
+// rule sees to it that the log has the rules of the options. They count from their place in the log on, so the
+// processor is ready once that is applied: rule returns it, and with several shards notes its place in the stream of
+// configurations. A region that follows another one has the rules of that.
+func (s *session) rule(ctx context.Context) (upTo uint64, err error) {
 	p, log := s.processor, s.monitor.log
 	if s.follower != nil || p.asIs {
 		return 0, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	was, known, err := s.owner.OpenCollections()
+	was, known, err := s.owner.LogRules()
 	if err != nil {
 		return 0, err
 	}
-	seq, err := log.Streams.RuleCollections(ctx, s.monitor.js, p.opts.streams(p.nc.MaxPayload()), was, known)
+	seq, err := log.Streams.Rule(ctx, s.monitor.js, p.opts.streams(p.nc.MaxPayload()), was, known)
 	if err == nil && log.Streams.Configs != nil {
 		s.ruled.Store(seq)
 		return 0, nil

@@ -152,7 +152,7 @@ func TestG8_ShardsGetHeadersThatCannotBeRead(t *testing.T) {
 	r := startMapped(t, backends[0], 3)
 	all := r.startShards()
 	send := r.raw()
-	upTo := uint64(1) // the rule of the collections
+	upTo := uint64(1) // the rules of the log
 	for _, header := range unreadable {
 		send(prefix.Config("c"), header, `{"defaultTtl":7}`)
 		upTo++

@@ -145,16 +145,16 @@ func (e noCollection) Error() string { return string(e) }
 func (noCollection) Unwrap() error   { return ErrNoCollection }
 
 // exists returns an ErrNoCollection about a collection that a shard has no configuration of, unless collections are
-// open ([wire.CollectionsRule]).
+// open ([wire.LogRules]).
 func (ps *shards) exists(ctx context.Context, p int, collection string) error {
 	k := ps.keys[p]
-	keys := []string{k.State(), k.Config(), k.Docs(wire.CollectionsRule)}
-	_, head, _, err := ps.run(ctx, getScript, p, keys, []any{wire.CollectionsRule})
+	keys := []string{k.State(), k.Config(), k.Docs(wire.LogRules)}
+	_, head, _, err := ps.run(ctx, getScript, p, keys, []any{wire.LogRules})
 	if err != nil {
 		return err
 	}
 	rule, err := ps.configs.Decode(head.Config)
-	if err != nil || rule.Open {
+	if err != nil || rule.Rules.Open {
 		return err
 	}
 	nearest, err := ps.nearest(ctx, collection, head.Configs)

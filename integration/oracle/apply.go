@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
@@ -144,7 +145,7 @@ func unmet(op wire.Op, match string, old Document, exists bool) int {
 // records a rejection.
 func (m *Model) administer(msg Message, kind, collection string) {
 	codes := m.faults(msg, kind)
-	if kind == "config" && collection == "$collections" && len(codes) == 0 {
+	if kind == "config" && collection == "$rules" && len(codes) == 0 {
 		m.rule(msg)
 		return
 	}
@@ -218,14 +219,23 @@ func (m *Model) administer(msg Message, kind, collection string) {
 	m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusOK, Etag: next.Etag, Ts: m.now}
 }
 
-// rule applies the rule of the collections.
+// rule applies the rules of the log.
 func (m *Model) rule(msg Message) {
-	rule := strings.ReplaceAll(string(msg.Data), " ", "")
-	if rule != `{"open":true}` && rule != `{"open":false}` {
-		m.reject(msg, nil, msg.Subject, "$collections", wire.StatusBadRequest)
+	var rules map[string]any
+	err := json.Unmarshal(msg.Data, &rules)
+	open, ok := rules["open"].(bool)
+	prefixes, isList := rules["replyPrefixes"].([]any)
+	var all []string
+	for _, prefix := range prefixes {
+		text, isText := prefix.(string)
+		ok = ok && isText && m.set.Prefix.CheckReplyPrefix(text) == nil
+		all = append(all, text)
+	}
+	if listed := rules["replyPrefixes"] != nil; err != nil || !ok || listed && !isList || len(rules) > 2 {
+		m.reject(msg, nil, msg.Subject, "$rules", wire.StatusBadRequest)
 		return
 	}
-	m.open = rule == `{"open":true}`
+	m.open, m.replyPrefixes = open, all
 	m.Outcomes[msg.Seq] = wire.Outcome{Status: wire.StatusOK, Etag: wire.Etag(cmp.Or(m.configured, msg.Seq)), Ts: m.now}
 }
 

@@ -17,14 +17,12 @@ type Message = stored.Message
 
 // Settings are the settings of the installation whose log the model folds.
 type Settings struct {
-	Prefix  wire.Prefix // wire.DefaultPrefix if empty
-	Shards  int         // 1 if 0
-	Shard   int         // whose log it is
-	Created wire.Time   // when the log was created
-	// ReplyPrefixes are the subject prefixes, besides _INBOX, to which lapse may publish outcomes.
-	ReplyPrefixes []string
-	MaxBody       int // the longest body that lapse accepts; 1 MiB less 8 KiB if 0
-	MaxLevels     int // the most levels of objects and arrays in a body that lapse accepts; 1000 if 0
+	Prefix    wire.Prefix // wire.DefaultPrefix if empty
+	Shards    int         // 1 if 0
+	Shard     int         // whose log it is
+	Created   wire.Time   // when the log was created
+	MaxBody   int         // the longest body that lapse accepts; 1 MiB less 8 KiB if 0
+	MaxLevels int         // the most levels of objects and arrays in a body that lapse accepts; 1000 if 0
 }
 
 // Name identifies a document.
@@ -104,10 +102,12 @@ type Model struct {
 	docs        map[Name]Document
 	held        map[Name]Expiry // what has expired in a collection that is paused
 	collections map[string]Collection
-	open        bool      // every collection exists; else those that are configured
-	expire      agenda    // no document expires before its instant there
-	remind      agenda    // nor has a warning before its instant here
-	warned      wire.Time // the warnings up to this instant are recorded
+	open        bool // every collection exists; else those that are configured
+	// replyPrefixes are the subject prefixes, besides _INBOX, to which outcomes may go.
+	replyPrefixes []string
+	expire        agenda    // no document expires before its instant there
+	remind        agenda    // nor has a warning before its instant here
+	warned        wire.Time // the warnings up to this instant are recorded
 
 	Expiries   []Expiry
 	Warnings   []Warning

@@ -327,10 +327,10 @@ func TestConfigurationOnCondition(t *testing.T) {
 	l.want("rejections", l.rejections(), "1:[412] 2:[412] 4:[412] 5:[400] 7:[412] 9:[412]")
 }
 
-// TestReplyPrefixes: a client may ask for outcomes only under _INBOX and the prefixes in the settings.
+// TestReplyPrefixes: a client may ask for outcomes only under _INBOX and the prefixes of the rules.
 func TestReplyPrefixes(t *testing.T) {
 	l := newLogbook(t)
-	l.m.set.ReplyPrefixes = []string{"_MY", "a.b"}
+	l.add(1, "config.$rules", `{"open":true,"replyPrefixes":["_MY","a.b"]}`)
 	for i, to := range []string{"_MY.x", "a.b.c", "_INBOX.x", "_MYS.x", "_MY", "a.x", "_MY.*"} {
 		before := len(l.m.Rejections)
 		l.add(1, "write.upsert.c.a", `{}`, "Lapse-Reply-To", to)

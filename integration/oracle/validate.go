@@ -124,7 +124,7 @@ func (m *Model) isInbox(subject string) bool {
 		strings.ContainsFunc(subject, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return false
 	}
-	return slices.ContainsFunc(append([]string{"_INBOX"}, m.set.ReplyPrefixes...), func(prefix string) bool {
+	return slices.ContainsFunc(append([]string{"_INBOX"}, m.replyPrefixes...), func(prefix string) bool {
 		return strings.HasPrefix(subject, prefix+".")
 	})
 }

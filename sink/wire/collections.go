@@ -2,18 +2,25 @@ package wire
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
-// CollectionsRule is the name under which the log, Redis and the snapshots have the rule that tells which collections
-// exist ([CollectionsRuleBody]). It is configured like a collection, so every replay comes to it at the same place.
-// No collection can have this name.
-const CollectionsRule = "$collections"
+// LogRules is the name under which the log, Redis and the snapshots have the rules that count for all messages
+// ([LogRulesBody]). They are configured like a collection, so every replay comes to them at the same place. No
+// collection can have this name.
+const LogRules = "$rules"
 
-// CollectionsRuleBody is the body of a configuration of [CollectionsRule]. While collections are open, which they are
-// not before the first one, every collection exists. Else those exist that are configured.
-type CollectionsRuleBody struct {
-	Open bool `json:"open"`
+// LogRulesBody is the body of a configuration of [LogRules]. Before the first one collections are not open, and no
+// reply prefix is allowed.
+type LogRulesBody struct {
+	Open          bool     `json:"open"`                    // every collection exists; else those that are configured
+	ReplyPrefixes []string `json:"replyPrefixes,omitempty"` // of [Inboxes]
+}
+
+// Equal reports whether two bodies say the same.
+func (b LogRulesBody) Equal(other LogRulesBody) bool {
+	return b.Open == other.Open && slices.Equal(b.ReplyPrefixes, other.ReplyPrefixes)
 }
 
 // ReasonNoCollection is the reason of an outcome, a rejection or a failed read: the collection does not exist.

@@ -63,15 +63,6 @@ const ClockKeep = "keep"
 // not. The operator may allow more; see [Prefix.CheckReplyPrefix].
 const ReplyPrefix = "_INBOX."
 
-// ReplyRule allows outcomes to go to subjects under some prefixes, from a message of the
-// log on and until the next rule. Some prefixes are always allowed. The rules are in the
-// metadata of the log, because they decide whether a message is rejected: a rebuild has to
-// decide as the first run did, whatever the options are by then.
-type ReplyRule struct {
-	From     uint64   `json:"from"` // log sequence
-	Prefixes []string `json:"prefixes"`
-}
-
 // Status codes of outcomes and rejections, as in HTTP.
 const (
 	StatusOK                 = 200 // replaced, patched, touched, configured

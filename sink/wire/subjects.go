@@ -59,6 +59,44 @@ func (p Prefix) CheckReplyPrefix(s string) error {
 	return nil
 }
 
+// Inboxes are the beginnings of the subjects to which outcomes may go: [ReplyPrefix], and the prefixes that the
+// operator allows.
+func Inboxes(replyPrefixes []string) []string {
+	all := []string{ReplyPrefix}
+	for _, prefix := range replyPrefixes {
+		all = append(all, prefix+".")
+	}
+	return all
+}
+
+// IsInbox reports whether a subject is one without wildcards that begins with one of some inboxes.
+func IsInbox(subject string, inboxes []string) bool {
+	const longest = 1024
+	if len(subject) > longest || !isGraphic(subject) {
+		return false
+	}
+	for _, inbox := range inboxes {
+		rest, ok := strings.CutPrefix(subject, inbox)
+		for token := range strings.SplitSeq(rest, ".") {
+			ok = ok && token != "" && token != "*" && token != ">"
+		}
+		if ok {
+			return true
+		}
+	}
+	return false
+}
+
+// isGraphic reports whether s has only the visible characters of ASCII.
+func isGraphic(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return s != ""
+}
+
 // Op is the operation of a write.
 type Op string
 

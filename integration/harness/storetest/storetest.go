@@ -68,10 +68,10 @@ func New(t T, s redistest.Server, n int, watermark int64) *Rig {
 func (r *Rig) Open() {
 	r.T.Helper()
 	for p := range r.N {
-		r.Commit(p, []store.ConfigChange{{Collection: wire.CollectionsRule,
-			Config: &store.Config{Open: true, Etag: 1}}})
+		r.Commit(p, []store.ConfigChange{{Collection: wire.LogRules,
+			Config: &store.Config{Rules: wire.LogRulesBody{Open: true}, Etag: 1}}})
 	}
-	delete(r.Configs, wire.CollectionsRule)
+	delete(r.Configs, wire.LogRules)
 }
 
 // NewReader makes another reader of the same shards.

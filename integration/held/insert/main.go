@@ -133,9 +133,9 @@ func compare(operations []operation, lines []string) error {
 
 // leftOut names the operations that need no test, and says why.
 var leftOut = map[string]string{
+	"cmd/internal/serve.process.watch":             "it starts what watches, and each of these makes its own calls",
 	"processor.copier.run":                         "each of its calls is a copy of its own, which looks at everything anew",
 	"processor.monitor.checkReaders":               "it keeps one account after the other, and needs nothing of one for the next: see Readers.Keep",
-	"processor.session.configReplies":              "it repeats one question until that is answered, and forgets what came before",
 	"processor/internal/shard.Reader.checkJump":    "what happens between its calls is what the test of Log.CheckJump has: an info from before",
 	"processor/internal/shard.outbox.listen":       "it subscribes; its other calls are in functions that run later",
 	"processor/internal/streams.Promotion.rewrite": "its second call, changeStream, locks the stream and looks at it anew",

@@ -250,8 +250,8 @@ func (h *history) commit() {
 		configs = []store.ConfigChange{{Collection: h.name(), Config: []*store.Config{nil, c, c}[h.IntN(3)]}}
 	}
 	if h.oneIn(10) {
-		rule := &store.Config{Open: !h.oneIn(4), Etag: 1}
-		configs = append(configs, store.ConfigChange{Collection: wire.CollectionsRule, Config: rule})
+		rule := &store.Config{Rules: wire.LogRulesBody{Open: !h.oneIn(4)}, Etag: 1}
+		configs = append(configs, store.ConfigChange{Collection: wire.LogRules, Config: rule})
 	}
 	var changes []store.CollectionChanges
 	for _, i := range h.Perm(len(h.names))[:h.IntN(3)] {

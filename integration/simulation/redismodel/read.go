@@ -183,7 +183,7 @@ func (s *Server) Get(collection, id string) (d Document, err error) {
 		return d, sink.ErrUnavailable
 	}
 	config, configured := s.configs[collection]
-	if !configured && !s.configs[wire.CollectionsRule].Open {
+	if !configured && !s.configs[wire.LogRules].Rules.Open {
 		return d, sink.ErrNoCollection
 	}
 	found, history := c.docs[id], config.History

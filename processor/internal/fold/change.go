@@ -50,7 +50,7 @@ func (s *Collections) Drop(name string, seq uint64, at int64,
 // all of them, up to so many; they are in no order.
 func (s *Collections) ToPause(at int64, seq uint64, most int) (all []store.ConfigChange) {
 	for _, c := range s.verifying.list {
-		if !c.stored || IsGeneration(c.Name) || c.Name == wire.CollectionsRule || c.Config.Paused() {
+		if !c.stored || IsGeneration(c.Name) || c.Name == wire.LogRules || c.Config.Paused() {
 			continue
 		}
 		if len(all) == most {

@@ -268,7 +268,7 @@ func TestIsCommitted(t *testing.T) {
 
 // TestNearest: the collection that a refusal suggests is one that a client can name, and is configured.
 func TestNearest(t *testing.T) {
-	s := NewCollections(map[string]store.Config{"orders": {}, "ordeal.7": {}, wire.CollectionsRule: {}},
+	s := NewCollections(map[string]store.Config{"orders": {}, "ordeal.7": {}, wire.LogRules: {}},
 		[]string{"ordered"})
 	for name, want := range map[string]string{"order": "orders", "ordeal7": "", "ordere": "orders", "collections": ""} {
 		if got := s.Nearest(name); got != want {

@@ -1,6 +1,7 @@
 package fold
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -72,7 +73,7 @@ func Configured(c store.Config, m *Message, at int64, catalog Catalog) (store.Co
 	}
 	c.NoIndex, c.Lazy = want.NoIndex, want.Lazy
 	c.MinTTL, c.MaxTTL, c.SlideOnRead, c.Changes = want.MinTTL, want.MaxTTL, want.SlideOnRead, want.Changes
-	c.Open = want.Open
+	c.Rules = want.Rules
 	c = c.WithIndexes(want.Indexes)
 	if want.NoEventBody != c.NoEventBody() {
 		c.Bodies = append(slices.Clip(c.Bodies), store.BodyChange{Since: at, Seq: m.Seq})
@@ -225,33 +226,45 @@ func noCollection(collection string, catalog Catalog) *Refusal {
 	return &Refusal{Code: wire.StatusNotFound, Text: text, Reason: wire.ReasonNoCollection}
 }
 
-// readRule reads the body of a configuration of [wire.CollectionsRule].
-func (m *Message) readRule() *Refusal {
-	known := false
-	for name, value := range Members(m.Body) {
-		known = name == "open" && json.Unmarshal(value, &m.Config.Open) == nil && string(value) != "null"
-		if !known {
-			break
+// readRules reads the body of a configuration of [wire.LogRules].
+func (d Decoder) readRules(m *Message) *Refusal {
+	var rules struct {
+		Open          *bool    `json:"open"`
+		ReplyPrefixes []string `json:"replyPrefixes"`
+	}
+	body := json.NewDecoder(bytes.NewReader(m.Body))
+	body.DisallowUnknownFields()
+	if err := body.Decode(&rules); err != nil || rules.Open == nil {
+		return badRequest("the rules of the log are not valid: use {\"open\":true} or {\"open\":false}, and " +
+			"\"replyPrefixes\" with an array of prefixes, or without it.")
+	}
+	for _, prefix := range rules.ReplyPrefixes {
+		if err := d.Log.Prefix.CheckReplyPrefix(prefix); err != nil {
+			return badRequest("%v", err)
 		}
 	}
-	if !known {
-		return badRequest("the rule of the collections is not valid: use {\"open\":true} or {\"open\":false}.")
-	}
+	m.Config.Rules = wire.LogRulesBody{Open: *rules.Open, ReplyPrefixes: rules.ReplyPrefixes}
 	return nil
 }
 
 // AllExist reports whether every collection exists, also one that is not configured.
 func (s *Collections) AllExist() bool {
-	return s.Config(wire.CollectionsRule).Open || s.Unruled()
+	return s.Config(wire.LogRules).Rules.Open || s.Unruled()
 }
 
-// Unruled reports whether a person has begun the shard anew, and the log has had no rule since: see LacksBeginning.
+// Inboxes are the beginnings of the subjects to which outcomes may go. They are not known while the shard is unruled.
+func (s *Collections) Inboxes() (inboxes []string, known bool) {
+	return wire.Inboxes(s.Config(wire.LogRules).Rules.ReplyPrefixes), !s.Unruled()
+}
+
+// Unruled reports whether a person has begun the shard anew, and the log has had no rules since: see LacksBeginning.
 func (s *Collections) Unruled() bool {
-	return s.lacksBeginning && s.Config(wire.CollectionsRule).Etag == 0
+	return s.lacksBeginning && s.Config(wire.LogRules).Etag == 0
 }
 
-// LacksBeginning notes that a person has begun the shard anew from a log that may lack configurations. Every collection
-// exists then up to the first rule of the log: else the writes that are left would be rejected.
+// LacksBeginning notes that a person has begun the shard anew from a log that may lack configurations. Up to the first
+// rules of the log every collection exists then, and every subject is allowed for an outcome: else the writes that are
+// left would be rejected.
 func (s *Collections) LacksBeginning() { s.lacksBeginning = true }
 
 // Anew is NewCollections, of the same shard: see LacksBeginning.
@@ -278,7 +291,7 @@ func (s *Collections) Nearest(collection string) string {
 	if !ok {
 		names := slices.Collect(maps.Keys(s.all))
 		names = slices.DeleteFunc(names, func(name string) bool {
-			return !s.all[name].stored || IsGeneration(name) || name == wire.CollectionsRule
+			return !s.all[name].stored || IsGeneration(name) || name == wire.LogRules
 		})
 		nearest = wire.Nearest(collection, names)
 		s.near[collection] = nearest

@@ -45,6 +45,8 @@ type Catalog interface {
 	Generations(collection string) []string // old ones, the oldest first
 	// AllExist reports whether every collection exists, also one that is not configured.
 	AllExist() bool
+	// Inboxes are the beginnings of the subjects to which outcomes may go. If they are not known, all may be.
+	Inboxes() (inboxes []string, known bool)
 	// Nearest is the name of the configured collection that is nearest to one that is not; "" if none is near.
 	Nearest(collection string) string
 	// Making are the slots of a collection whose property indexes are being made.
@@ -122,6 +124,7 @@ func (d *Decision) Work(m *Message) string {
 // Apply applies a message that is not a configuration or a drop. It reports false, and has done nothing, if the history
 // of the collection has to be settled first, once nothing in it is due: see [ttlrules.History.Admits].
 func (d *Decision) Apply(m *Message) bool {
+	m.CheckReply(d.catalog)
 	if m.Kind == Write {
 		return d.write(m)
 	}

@@ -30,6 +30,8 @@ func (c oneConfig) Config(string) store.Config {
 
 func (c oneConfig) Generations(string) []string { return nil }
 
+func (c oneConfig) Inboxes() ([]string, bool) { return wire.Inboxes(nil), true }
+
 // AllExist: every collection exists.
 func (c oneConfig) AllExist() bool { return true }
 

@@ -43,7 +43,7 @@ type Message struct {
 	Config     Requested
 
 	IfMatch  IfMatch
-	ReplyTo  string
+	ReplyTo  string // as the client sent it, until CheckReply
 	Trace    string
 	Slide    bool     // lapse itself has appended it, for a read
 	Rejected *Refusal // if that depends on the message alone
@@ -68,7 +68,7 @@ type Requested struct {
 	Changes        bool
 	Paused         bool
 	Indexes        []string
-	Open           bool // of [wire.CollectionsRule] alone
+	Rules          wire.LogRulesBody // of [wire.LogRules] alone
 }
 
 // IfMatch is the etag that a message demands: a write that of the live document, a
@@ -102,14 +102,7 @@ func (m *Message) Etag() uint64 { return cmp.Or(m.Source, m.Seq) }
 type Decoder struct {
 	Log       wire.Log
 	MaxBody   int
-	MaxLevels int              // of objects and arrays within each other, in a body
-	Replies   []wire.ReplyRule // where outcomes may go, beside wire.ReplyPrefix
-	// ConfigReplies are the same for messages with a Source, by that. It is called for each that
-	// asks for another inbox, because all shards have to decide by the same rules.
-	ConfigReplies func() []wire.ReplyRule
-	// RepliesAt are Replies for a message; nil if these do not change. It is called for each that asks for another
-	// inbox. In a region that follows another one it waits until that has decided the message.
-	RepliesAt func(seq uint64) []wire.ReplyRule
+	MaxLevels int // of objects and arrays within each other, in a body
 }
 
 // Decode is DecodeAs for a caller that has not parsed the subject.
@@ -148,7 +141,7 @@ func (d Decoder) DecodeAs(s wire.LogSubject, header map[string][]string, data []
 		m.Rejected = badRequest("subject %s is not for clients: publish writes to %s.write.>, and configurations to "+
 			"%s.config.>.", wire.Quote(m.Subject), d.Log.Prefix, d.Log.Prefix)
 	}
-	d.header(m, s, header)
+	m.readHeaders(header)
 	if m.Kind != Malformed && m.Rejected == nil {
 		m.Rejected = d.content(m)
 	}
@@ -168,7 +161,7 @@ func (d Decoder) control(m *Message, s wire.LogSubject) {
 	}
 	m.Collection = s.Collection
 	m.Rest, _, _ = strings.Cut(s.Rest, ".")
-	if m.Kind == Configure && s.Collection == wire.CollectionsRule {
+	if m.Kind == Configure && s.Collection == wire.LogRules {
 		return
 	}
 	if err := wire.CheckCollection(s.Collection); err != nil {
@@ -201,9 +194,9 @@ func (d Decoder) write(m *Message, s wire.LogSubject) {
 // the messages of a subject are in the order of one log.
 func (d Decoder) stray(rest string) string { return fmt.Sprintf("shard.%d.%s", d.Log.Shard, rest) }
 
-// header reads the headers. It refuses an unknown one that begins with Lapse-, in any case
+// readHeaders reads the headers. It refuses an unknown one that begins with Lapse-, in any case
 // of letters: that could be a condition.
-func (d Decoder) header(m *Message, s wire.LogSubject, header map[string][]string) {
+func (m *Message) readHeaders(header map[string][]string) {
 	bad := func(format string, args ...any) {
 		if m.Rejected == nil {
 			m.Rejected = badRequest(format, args...)
@@ -252,17 +245,10 @@ func (d Decoder) header(m *Message, s wire.LogSubject, header map[string][]strin
 	switch len(replies) {
 	case 0:
 	case 1:
-		if isInbox(replies[0], []string{wire.ReplyPrefix}) {
-			m.ReplyTo = replies[0]
-			break
-		}
-		inboxes := d.inboxes(m, s)
-		if !isInbox(replies[0], inboxes) {
-			bad("header %s is %s: use a subject without wildcards that begins with %s", wire.HeaderReplyTo,
-				wire.Quote(replies[0]), oneOf(inboxes))
-			break
-		}
 		m.ReplyTo = replies[0]
+		if m.ReplyTo == "" {
+			bad("header %s is empty: use the subject of an inbox, or leave it out.", wire.HeaderReplyTo)
+		}
 	default:
 		bad(severalTimes, wire.HeaderReplyTo, len(replies))
 	}
@@ -303,8 +289,8 @@ func (d Decoder) content(m *Message) *Refusal {
 	if err := Check(m.Body, d.MaxLevels); err != nil {
 		return badRequest("%v", err)
 	}
-	if m.Kind == Configure && m.Collection == wire.CollectionsRule {
-		return m.readRule()
+	if m.Kind == Configure && m.Collection == wire.LogRules {
+		return d.readRules(m)
 	}
 	if m.Kind == Configure {
 		return m.readConfig()
@@ -384,51 +370,22 @@ func (m *Message) readConfig() *Refusal {
 	return m.Config.checkLimits()
 }
 
-// inboxes are the allowed beginnings of the subject to which the outcome of a message goes.
-// Those of a configuration are the same in all shards.
-func (d Decoder) inboxes(m *Message, s wire.LogSubject) []string {
-	rules, seq := d.Replies, m.Seq
-	if m.Source > 0 {
-		rules, seq = d.ConfigReplies(), m.Source
-	} else if d.RepliesAt != nil {
-		rules = d.RepliesAt(m.Seq)
+// CheckReply refuses a message that asks for its outcome elsewhere than the log allows: that is for the rules of the
+// log to say, so a message is checked when it is applied, in every region and rebuild alike.
+func (m *Message) CheckReply(c Catalog) {
+	if m.ReplyTo == "" || wire.IsInbox(m.ReplyTo, []string{wire.ReplyPrefix}) {
+		return
 	}
-	all := []string{wire.ReplyPrefix}
-	for i := len(rules) - 1; i >= 0; i-- {
-		if rules[i].From <= seq {
-			for _, prefix := range rules[i].Prefixes {
-				all = append(all, prefix+".")
-			}
-			break
-		}
+	inboxes, known := c.Inboxes()
+	if wire.IsInbox(m.ReplyTo, inboxes) || !known && wire.IsInbox(m.ReplyTo, []string{""}) {
+		return
 	}
-	return all
-}
-
-// isInbox reports whether a subject is one to which outcomes may go.
-func isInbox(subject string, inboxes []string) bool {
-	const longest = 1024
-	if len(subject) > longest || !isGraphic(subject) {
-		return false
+	if m.Rejected == nil {
+		m.Rejected = badRequest("header %s is %s: use a subject without wildcards that begins with %s",
+			wire.HeaderReplyTo, wire.Quote(m.ReplyTo), oneOf(inboxes))
 	}
-	for _, inbox := range inboxes {
-		rest, ok := strings.CutPrefix(subject, inbox)
-		for token := range strings.SplitSeq(rest, ".") {
-			ok = ok && token != "" && token != "*" && token != ">"
-		}
-		if ok {
-			return true
-		}
+	m.ReplyTo = ""
+	if m.Kind == Configure || m.Kind == Drop {
+		m.Kind = Malformed
 	}
-	return false
-}
-
-// isGraphic reports whether s has only the visible characters of ASCII.
-func isGraphic(s string) bool {
-	for i := range len(s) {
-		if s[i] <= ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return s != ""
 }

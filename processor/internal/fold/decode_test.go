@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -146,6 +147,7 @@ func TestG8_EveryKindOfBadInput(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := testDecoder.Decode(c.subject, c.header, []byte(c.body), Position{Seq: 7, Time: 1000})
+			m.CheckReply(oneConfig{})
 			if m.Rejected == nil {
 				t.Fatal("it is not rejected")
 			}
@@ -229,33 +231,46 @@ func TestDecodeTrace(t *testing.T) {
 	}
 }
 
-// TestDecodeReplyPrefixes: outcomes may go under the inbox prefixes that the process was told, from the message
-// on at which that began: so a rebuild decides each message as it was decided first.
-func TestDecodeReplyPrefixes(t *testing.T) {
-	d := testDecoder
-	d.Replies = []wire.ReplyRule{{From: 5, Prefixes: []string{"_INBOX_acme", "a.b"}},
-		{From: 9, Prefixes: []string{"_MY"}}}
+// TestReplyPrefixes: an outcome may go to _INBOX and to the prefixes of the rules that the log has at the place of the
+// message: so a rebuild decides each message as it was decided first. Until the rules of a log that lacks its beginning
+// are known, it may go anywhere: else a rebuild rejected what was applied.
+func TestReplyPrefixes(t *testing.T) {
+	rules := func(prefixes ...string) map[string]store.Config {
+		return map[string]store.Config{wire.LogRules: {Rules: wire.LogRulesBody{ReplyPrefixes: prefixes}, Etag: 1}}
+	}
+	none, some := NewCollections(nil, nil), NewCollections(rules("_INBOX_acme", "a.b"), nil)
+	other, anew := NewCollections(rules("_MY"), nil), NewCollections(nil, nil)
+	anew.LacksBeginning()
+	begun := NewCollections(rules("_MY"), nil)
+	begun.LacksBeginning()
 	for _, c := range []struct {
-		seq  uint64
-		to   string
-		says string // "" if it is allowed
+		catalog Catalog
+		to      string
+		says    string // "" if it is allowed
 	}{
-		{4, "_INBOX_acme.x", "begins with _INBOX."},
-		{5, "_INBOX_acme.x", ""}, {8, "_INBOX_acme.x.y", ""}, {5, "a.b.c", ""}, {5, "_INBOX.x", ""},
-		{5, "_INBOX_acme", "begins with _INBOX., _INBOX_acme. or a.b."}, {5, "_INBOX_acme.", "_INBOX."},
-		{5, "_INBOX_acmes.x", "_INBOX."},
-		{5, "a.c", "_INBOX."}, {5, "_INBOX_acme.*", "_INBOX."}, {5, "_INBOX_acme..x", "_INBOX."},
-		{9, "_INBOX_acme.x", "begins with _INBOX. or _MY."}, {9, "_MY.x", ""}, {99, "_MY.x", ""},
+		{none, "_INBOX_acme.x", "begins with _INBOX."}, {none, "_INBOX.x", ""},
+		{some, "_INBOX_acme.x", ""}, {some, "_INBOX_acme.x.y", ""}, {some, "a.b.c", ""}, {some, "_INBOX.x", ""},
+		{some, "_INBOX_acme", "begins with _INBOX., _INBOX_acme. or a.b."}, {some, "_INBOX_acme.", "_INBOX."},
+		{some, "_INBOX_acmes.x", "_INBOX."},
+		{some, "a.c", "_INBOX."}, {some, "_INBOX_acme.*", "_INBOX."}, {some, "_INBOX_acme..x", "_INBOX."},
+		{other, "_INBOX_acme.x", "begins with _INBOX. or _MY."}, {other, "_MY.x", ""},
+		{anew, "_MY.x", ""}, {anew, "_INBOX_acme.x", ""}, {anew, "a.*", "use a subject"}, {anew, "a b", "use a subject"},
+		{begun, "_MY.x", ""}, {begun, "_INBOX_acme.x", "begins with _INBOX. or _MY."},
 	} {
-		m := d.Decode("lapse.write.upsert.c.x", nats.Header{"Lapse-Reply-To": {c.to}}, []byte(`{}`),
-			Position{Seq: c.seq, Time: 1000})
-		switch {
-		case c.says == "" && (m.Rejected != nil || m.ReplyTo != c.to):
-			t.Errorf("%d to %s: rejected: %v", c.seq, c.to, m.Rejected)
-		case c.says != "" && (m.Rejected == nil || !strings.Contains(m.Rejected.Text, c.says) || m.ReplyTo != ""):
-			t.Errorf("%d to %s: %v, want a rejection with %q", c.seq, c.to, m.Rejected, c.says)
+		for _, subject := range []string{"lapse.write.upsert.c.x", "lapse.config.c", "lapse.nothing"} {
+			m := testDecoder.Decode(subject, nats.Header{"Lapse-Reply-To": {c.to}}, []byte(`{}`), Position{Seq: 7,
+				Time: 1000})
+			was := m.Rejected
+			m.CheckReply(c.catalog)
+			switch {
+			case c.says == "" && (m.Rejected != was || m.ReplyTo != c.to):
+				t.Errorf("%s to %s: rejected: %v", subject, c.to, m.Rejected)
+			case c.says != "" && (m.ReplyTo != "" || m.Kind == Configure || m.Rejected == nil ||
+				was == nil && !strings.Contains(m.Rejected.Text, c.says) || was != nil && m.Rejected != was):
+				t.Errorf("%s to %s: %v, want a rejection with %q", subject, c.to, m.Rejected, c.says)
+			}
+			checkMessage(t, m)
 		}
-		checkMessage(t, m)
 	}
 }
 

@@ -44,6 +44,7 @@ func (p *Owner) control(ctx context.Context, m *fold.Message) error {
 	if m.Kind == fold.PauseAll {
 		return p.pauseAll(ctx, m, to)
 	}
+	m.CheckReply(p.collections)
 	p.endPause(m, at)
 	current := p.collections.Config(m.Collection)
 	due := p.collections.MayBeDue(m.Collection, at, &p.due)

@@ -70,7 +70,7 @@ func TestHeldOutcomes(t *testing.T) {
 			t.Fatal(err)
 		}
 		var elsewhere, early atomic.Uint64
-		o := NewOutcomes(nc, configured(func() uint64 { return elsewhere.Load() }))
+		o := NewOutcomes(nc, configured(func() uint64 { return elsewhere.Load() }), nil)
 		apply := func(source uint64) {
 			o.Send(0, []fold.Outcome{{Position: fold.Position{Seq: 1, Source: source},
 				ReplyTo: fmt.Sprint("_INBOX.config.", source)}})

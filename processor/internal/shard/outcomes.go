@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed18712806/lapse/processor/internal/backoff"
 	"github.com/seed18712806/lapse/processor/internal/fold"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 const (
@@ -28,6 +29,7 @@ const (
 // be sent twice after a rebuild.
 type Outcomes struct {
 	outbox    *outbox // nil in a region that follows another one: the first region sends them
+	inboxes   []string
 	elsewhere Elsewhere
 	here      chan fold.Outcome // of messages that this shard has applied, and perhaps not all others
 }
@@ -37,10 +39,12 @@ type Elsewhere interface {
 	Configured(ctx context.Context) (uint64, error)
 }
 
-// NewOutcomes makes the outcomes of a shard.
-func NewOutcomes(nc *nats.Conn, elsewhere Elsewhere) *Outcomes {
+// NewOutcomes makes the outcomes of a shard. They go to inboxes under wire.ReplyPrefix and some prefixes alone: the log
+// may allow others, by the rules of a client that may configure, but this process sends nothing there.
+func NewOutcomes(nc *nats.Conn, elsewhere Elsewhere, replyPrefixes []string) *Outcomes {
 	const room = 1024 // more would be lost
-	return &Outcomes{outbox: newOutbox(nc), elsewhere: elsewhere, here: make(chan fold.Outcome, room)}
+	return &Outcomes{outbox: newOutbox(nc), inboxes: wire.Inboxes(replyPrefixes), elsewhere: elsewhere,
+		here: make(chan fold.Outcome, room)}
 }
 
 // NoOutcomes are those of a region that follows another one: it sends none.
@@ -54,7 +58,7 @@ func (o *Outcomes) Send(checkpoint uint64, list []fold.Outcome) {
 	}
 	for _, one := range list {
 		switch {
-		case one.Seq <= checkpoint:
+		case one.Seq <= checkpoint || !wire.IsInbox(one.ReplyTo, o.inboxes):
 		case one.Source == 0:
 			o.send(one)
 		default:

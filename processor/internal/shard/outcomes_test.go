@@ -45,7 +45,7 @@ func outcomes(t *testing.T, a *asking) *Outcomes {
 	if err := nc.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	return NewOutcomes(nc, a)
+	return NewOutcomes(nc, a, nil)
 }
 
 // count is how many outcomes were sent.
@@ -168,7 +168,26 @@ func TestOutcomesEndWithTheConnection(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	NewOutcomes(nc, nil).Run(ctx)
+	NewOutcomes(nc, nil, nil).Run(ctx)
+}
+
+// TestOutcomesGoToInboxesAlone: an outcome goes to _INBOX and to the prefixes that the operator allows, whatever the
+// rules of the log are: a client that may configure could let lapse publish elsewhere in its place.
+func TestOutcomesGoToInboxesAlone(t *testing.T) {
+	nc := natstest.Connect(t, natstest.Options{}).Conn()
+	heard, err := nc.SubscribeSync(">")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := NewOutcomes(nc, nil, []string{"_MY"})
+	for _, to := range []string{"orders.x", "_MYS.x", "_MY.*", "_MY.x", "_INBOX.x"} {
+		o.Send(0, []fold.Outcome{{Position: fold.Position{Seq: 1}, ReplyTo: to}})
+	}
+	for _, want := range []string{"_MY.x", "_INBOX.x"} {
+		if m, err := heard.NextMsg(10 * time.Second); err != nil || m.Subject != want {
+			t.Fatalf("it was sent to %v, %v; want %s", m, err, want)
+		}
+	}
 }
 
 // TestOutboxGivesUp: an outcome that nobody ever hears is not sent for ever, and only so many wait.

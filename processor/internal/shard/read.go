@@ -63,9 +63,6 @@ type Source struct {
 // NewReader makes a reader, which begins to read in Run.
 func NewReader(s Source) *Reader { return &Reader{Source: s} }
 
-// Allow sets where outcomes may go. It is called before the reading begins.
-func (r *Reader) Allow(replies []wire.ReplyRule) { r.Decoder.Replies = replies }
-
 // saw notes the stamp of a message that was read, or that the log had a moment ago.
 func (r *Reader) saw(stamp store.Stamp) {
 	r.mu.Lock()
@@ -203,9 +200,8 @@ func (r *Reader) readOn(ctx context.Context, last, number uint64, messages *pull
 			Stamp: meta.Timestamp.UnixNano()}
 		r.saw(at.Evidence())
 		if !isTick {
-			m := r.Decoder.DecodeAs(subject, headerOf(msg), msg.Data, at)
-			if ctx.Err() != nil || !r.Queue.put(m, number) {
-				return nil // perhaps it was decoded without the rules of replies
+			if !r.Queue.put(r.Decoder.DecodeAs(subject, headerOf(msg), msg.Data, at), number) {
+				return nil
 			}
 		}
 		if !r.Queue.passed(at, number) {

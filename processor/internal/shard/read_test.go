@@ -69,32 +69,6 @@ func (r *Reader) readAll(t *testing.T, p *pull) (got []string) {
 
 func touch(id string) *nats.Msg { return nats.NewMsg(wire.DefaultPrefix.Write(wire.Touch, "c", id)) }
 
-// TestG1_TheRulesOfRepliesDoNotCome: the session ends while the reader asks for the rules of
-// replies to a configuration. Without them lapse cannot tell whether the message is valid.
-//
-// It fails if the message gets to an owner, whose last step is still under way: that would
-// reject, and commit, what all others apply.
-func TestG1_TheRulesOfRepliesDoNotCome(t *testing.T) {
-	r := deaf(2)
-	ctx, end := context.WithCancel(t.Context())
-	r.Decoder.ConfigReplies = func() []wire.ReplyRule { end(); return nil } // as session.configReplies
-	m := nats.NewMsg("lapse.config.c")
-	m.Data = []byte(`{"defaultTtl":1}`)
-	m.Header.Set("Nats-Stream-Source", "LAPSE_CONFIG 1 > > lapse.config.c")
-	m.Header.Set(wire.HeaderReplyTo, "_MY.inbox")
-	r.Queue.Rewind(6)
-	_, number, _ := r.Queue.begin()
-	p := pulled(7, []int64{100}, m)
-	defer p.beat.Stop()
-	if err := r.readOn(ctx, 6, number, p); err != nil || ctx.Err() == nil {
-		t.Errorf("the reading ends with %v; the rules were asked for: %t", err, ctx.Err() != nil)
-	}
-	if list, _ := r.Queue.take(100, 1<<20); len(list) > 0 || r.Queue.ReadUpTo().Seq != 0 {
-		t.Errorf("the owner gets message %d of the stream of configurations, refused with %v", list[0].Source,
-			list[0].Rejected)
-	}
-}
-
 // TestG1_G4_WhatTheOwnerGets: a write, a configuration, a tick and another write come, whose stamps fall. The owner
 // gets them in this order, at log time, and no tick, which only moves the position on.
 func TestG1_G4_WhatTheOwnerGets(t *testing.T) {

@@ -128,7 +128,7 @@ func (r *rig) restart() {
 			NATS: nc, Link: r.link, Log: log, Health: board, Decoder: decoder, Queue: queue, Ticker: ticker,
 			Guard: NewClockGuard(time.Hour, Clocks{Own: time.Now}, board),
 		}),
-		Checkpoints: NewCheckpoints(log, r.number), Outcomes: NewOutcomes(nc, nil),
+		Checkpoints: NewCheckpoints(log, r.number), Outcomes: NewOutcomes(nc, nil, nil),
 		Desk: snapshot.NewDesk(snapshot.NewStore(&r.objects, log, r.number, log.ID(), nil)),
 		Metrics: &Metrics{Emitted: counter(), Applied: counter(), Expired: counter(), Warned: counter(),
 			Fenced: counter(), Rebuilds: counter(),

@@ -274,20 +274,20 @@ func (p *Owner) goOn(stored store.State, version string, rebuild uint64) {
 	p.Status.Owned.Store(true)
 }
 
-// OpenCollections reports whether collections are open ([wire.CollectionsRule]) by what TakeOver has found: by the
-// snapshot that is to be loaded, or else by what is stored. known is false if a person has begun the shard anew, and
-// neither has a rule: then the log needs one. OpenCollections is for the time before Run.
-func (p *Owner) OpenCollections() (open, known bool, err error) {
+// LogRules are the rules of the log ([wire.LogRules]) by what TakeOver has found: by the snapshot that is to be loaded,
+// or else by what is stored. known is false if a person has begun the shard anew, and neither has rules: then the log
+// needs them. LogRules is for the time before Run.
+func (p *Owner) LogRules() (rules wire.LogRulesBody, known bool, err error) {
 	if m := p.tenure.loads; m != nil {
-		c, err := store.DecodeConfig(m.Configs[wire.CollectionsRule])
+		c, err := store.DecodeConfig(m.Configs[wire.LogRules])
 		if err != nil {
 			err = fmt.Errorf("%w: %w", snapshot.ErrDamaged, err)
 		}
-		return c.Open, true, err
+		return c.Rules, true, err
 	}
-	// the shard could not be taken over yet, and Run tries again: the last rule of the log tells
+	// the shard could not be taken over yet, and Run tries again: the last rules in the log tell
 	if p.collections == nil {
-		return false, true, nil
+		return rules, true, nil
 	}
-	return p.collections.Config(wire.CollectionsRule).Open, !p.collections.Unruled(), nil
+	return p.collections.Config(wire.LogRules).Rules, !p.collections.Unruled(), nil
 }

@@ -15,9 +15,9 @@ import (
 )
 
 // A nats-server replaces the configuration of a stream as a whole, and under no condition. A process that changes one
-// key of the metadata by what it has read would undo what another process has changed since: the rules of replies, the
-// gaps that are no loss, the limits, or the mark that another region is the first. So a process locks the stream in
-// the bucket of checkpoints before it reads the configuration, and changes it before others may take the lock.
+// key of the metadata by what it has read would undo what another process has changed since: the gaps that are no loss,
+// the limits, or the mark that another region is the first. So a process locks the stream in the bucket of checkpoints
+// before it reads the configuration, and changes it before others may take the lock.
 
 // lockFor is how long others respect a lock, by the clocks of the servers. A process that has died holds others up for
 // as long, in all: they may come and go, as their requests have limits.

@@ -67,10 +67,6 @@ func TestG12_GapsThatAreNoted(t *testing.T) {
 	if err := s.NoteGaps(t.Context(), []Gap{{6, 6}, {8, 9}}); err != nil {
 		t.Fatal(err)
 	}
-	o.ReplyPrefixes = []string{"_INBOX_x"}
-	if err := s.AllowReplies(t.Context(), js, o, 10); err != nil {
-		t.Fatal(err)
-	}
 	if s, err = Provision(t.Context(), js, o); err != nil {
 		t.Fatal(err)
 	}

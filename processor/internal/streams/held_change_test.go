@@ -17,15 +17,15 @@ import (
 )
 
 // TestHeldChange: while a process changes one thing in the configuration of the log, the stream of events or the stream
-// of configurations, others change other things: a rule of replies, a gap that a person accepts, a limit. Each change
-// is there afterwards, whoever was first. Without a rule, a rebuild would decide by other rules than the owner did (G8).
+// of configurations, others change other things: gaps that a person accepts, or a limit. Each change is there
+// afterwards, whoever was first. Without a gap, a rebuild would be refused again (G12).
 //
 // It fails if a process changes the configuration that it has read, whatever it is by then.
 func TestHeldChange(t *testing.T) {
 	shortLocks(t)
 	js, runs := natstest.Connect(t, natstest.Options{}), 0
 	age := 36 * time.Hour
-	for _, first := range []string{"rule", "gap", "limit"} {
+	for _, first := range []string{"gap", "next gap", "limit"} {
 		t.Run(first, func(t *testing.T) {
 			held.Each(t, "processor/internal/streams.changeLocked", held.Write, func(t *testing.T, during func(func())) {
 				runs++
@@ -36,12 +36,8 @@ func TestHeldChange(t *testing.T) {
 					t.Fatal(err)
 				}
 				changes := map[string]func(context.Context) error{
-					"rule": func(ctx context.Context) error {
-						other := o
-						other.ReplyPrefixes = []string{"_INBOX_x"}
-						return (&Streams{Log: s.Log}).AllowReplies(ctx, js, other, 7)
-					},
-					"gap": func(ctx context.Context) error { return s.NoteGaps(ctx, []Gap{{3, 4}}) },
+					"gap":      func(ctx context.Context) error { return s.NoteGaps(ctx, []Gap{{3, 4}}) },
+					"next gap": func(ctx context.Context) error { return s.NoteGaps(ctx, []Gap{{7, 9}}) },
 					"limit": func(ctx context.Context) error {
 						other := o
 						other.LogMaxAge = &age
@@ -62,31 +58,22 @@ func TestHeldChange(t *testing.T) {
 					t.Fatal(err)
 				}
 				others()
-				again, err := Provision(t.Context(), js, o.with("_INBOX_x"))
+				again, err := Provision(t.Context(), js, o)
 				if err != nil {
 					t.Fatal(err)
 				}
 				c := again.Log.CachedInfo().Config
 				gaps, err := noted(c)
-				if err != nil || !slices.Equal(gaps, []Gap{{3, 4}}) || c.MaxAge != age {
+				if err != nil || !slices.Equal(gaps, []Gap{{3, 4}, {7, 9}}) || c.MaxAge != age {
 					t.Errorf("the gaps are %v, %v, and the age is %s", gaps, err, c.MaxAge)
-				}
-				if len(again.Replies) != 1 || again.Replies[0].From != 8 {
-					t.Errorf("the rules are %+v", again.Replies)
 				}
 			})
 		})
 	}
 }
 
-// with are the options with a prefix for replies.
-func (o Options) with(prefix string) Options {
-	o.ReplyPrefixes = []string{prefix}
-	return o
-}
-
-// TestHeldSuperseded: another region is promoted while the owner of the log here adds a rule of replies. The log takes no
-// more messages afterwards, and says why: else both regions would accept writes.
+// TestHeldSuperseded: another region is promoted while a person accepts a gap of the log here. The log takes no more
+// messages afterwards, and says why: else both regions would accept writes.
 func TestHeldSuperseded(t *testing.T) {
 	shortLocks(t)
 	js, runs := natstest.Connect(t, natstest.Options{}), 0
@@ -106,7 +93,7 @@ func TestHeldSuperseded(t *testing.T) {
 				}
 			})
 			during(promote)
-			if err := s.AllowReplies(t.Context(), js, o.with("_INBOX_x"), 7); err != nil {
+			if err := s.NoteGaps(t.Context(), []Gap{{3, 4}}); err != nil {
 				t.Fatal(err)
 			}
 			promote()
@@ -120,8 +107,8 @@ func TestHeldSuperseded(t *testing.T) {
 			if !slices.Equal(info.Config.Subjects, []string{ClosedSubject("a", name)}) {
 				t.Errorf("the log takes messages on %v", info.Config.Subjects)
 			}
-			if rules, err := replyRules(info); err != nil || len(rules) != 1 {
-				t.Errorf("the rules are %+v, %v", rules, err)
+			if gaps, err := noted(info.Config); err != nil || len(gaps) != 1 {
+				t.Errorf("the gaps are %v, %v", gaps, err)
 			}
 		})
 	}

@@ -135,17 +135,17 @@ func TestHeldInfoUpTo(t *testing.T) {
 	})
 }
 
-// TestHeldRuleCollections: another process says which collections exist while a process does. The last rule is that of
-// the options, and it is there once.
-func TestHeldRuleCollections(t *testing.T) {
+// TestHeldRule: another process appends the rules of the log while a process does. The last ones are those of the
+// options, and they are there once.
+func TestHeldRule(t *testing.T) {
 	js, runs := natstest.Connect(t, natstest.Options{}), 0
-	held.Each(t, "processor/internal/streams.Streams.ruleCollections", held.Takeover, func(t *testing.T,
+	held.Each(t, "processor/internal/streams.Streams.rule", held.Takeover, func(t *testing.T,
 		during func(func())) {
 		runs++
 		l := newLog(t, js, fmt.Sprint("rule", runs), 1)
 		l.o.OpenCollections = true
 		rule := func() uint64 {
-			seq, err := l.Streams.RuleCollections(context.WithoutCancel(t.Context()), js, l.o, false, false)
+			seq, err := l.Streams.Rule(context.WithoutCancel(t.Context()), js, l.o, wire.LogRulesBody{}, false)
 			if err != nil {
 				t.Error(err)
 			}
@@ -154,12 +154,12 @@ func TestHeldRuleCollections(t *testing.T) {
 		other := uint64(0)
 		during(func() { other = rule() })
 		seq := rule()
-		info, err := l.Streams.Log.Info(t.Context(), jetstream.WithSubjectFilter(l.o.Prefix.Config(wire.CollectionsRule)))
+		info, err := l.Streams.Log.Info(t.Context(), jetstream.WithSubjectFilter(l.o.Prefix.Config(wire.LogRules)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := info.State.Subjects[l.o.Prefix.Config(wire.CollectionsRule)]; n != 1 || other != 0 && other != seq {
-			t.Errorf("the rule is there %d times, at %d, and that of the other process at %d", n, seq, other)
+		if n := info.State.Subjects[l.o.Prefix.Config(wire.LogRules)]; n != 1 || other != 0 && other != seq {
+			t.Errorf("the rules are there %d times, at %d, and those of the other process at %d", n, seq, other)
 		}
 	})
 }

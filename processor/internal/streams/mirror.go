@@ -278,8 +278,8 @@ func mirrorMetadata(original *jetstream.StreamInfo, domain string) (map[string]s
 	return c.Metadata, nil
 }
 
-// Follow gives a mirror the metadata and the limits that the original has by now: rules of replies, a decision of a
-// person, or an age, that it has got since. It returns an ErrPromotion if the mirror is none any more.
+// Follow gives a mirror the metadata and the limits that the original has by now: a decision of a person,
+// or an age, that it has got since. It returns an ErrPromotion if the mirror is none any more.
 func (s *Streams) Follow(ctx context.Context, original *jetstream.StreamInfo, mirror jetstream.Stream,
 	domain string) error {
 	info, err := mirror.Info(ctx)

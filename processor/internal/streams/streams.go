@@ -58,7 +58,6 @@ const (
 	maxLevelsKey = "lapse-max-levels"
 	logKey       = "lapse-log"
 	configsKey   = "lapse-config"
-	repliesKey   = "lapse-reply-prefixes"
 )
 
 // Options say what to provision. A limit that is nil gets its default in a stream that is
@@ -76,10 +75,10 @@ type Options struct {
 	EventsLongest   time.Duration  // that events may be kept; no limit if it is 0
 	Objects         bool           // whether snapshots are in an object store of JetStream
 	DuplicateWindow *time.Duration // 2 minutes
-	ReplyPrefixes   []string       // see wire.ReplyRule
-	OpenCollections bool           // see [Streams.RuleCollections]
+	ReplyPrefixes   []string       // see [Streams.Rule]
+	OpenCollections bool           // likewise
 	Existing        bool           // create nothing: what is absent was deleted
-	AsIs            bool           // change no limits and no reply rules, whatever the other options are
+	AsIs            bool           // change no limits, whatever the other options are
 	Logger          *slog.Logger
 
 	levels int // MaxLevels of a log that is created; maxLevels if 0
@@ -98,11 +97,10 @@ type Streams struct {
 	Configs     jetstream.Stream // of configurations and drops; nil if there is one shard
 	Events      jetstream.Stream
 	Checkpoints jetstream.KeyValue
-	Snapshots   *Objects // nil if they are elsewhere
-	ID          string   // identity of the log: when it was created, in Unix nanoseconds
-	MaxBody     int      // of a write, in bytes
-	MaxLevels   int      // of objects and arrays within each other, in a body
-	Replies     []wire.ReplyRule
+	Snapshots   *Objects      // nil if they are elsewhere
+	ID          string        // identity of the log: when it was created, in Unix nanoseconds
+	MaxBody     int           // of a write, in bytes
+	MaxLevels   int           // of objects and arrays within each other, in a body
 	Former      []wire.Former // that the log continues
 
 	compared map[string]*events.Stored // the last configuration and the last drop that CheckConfigs has compared
@@ -284,11 +282,6 @@ func Provision(ctx context.Context, js jetstream.JetStream, o Options) (*Streams
 	if s.Checkpoints, err = provisionCheckpoints(ctx, js, o); err != nil {
 		return nil, err
 	}
-	if s.Configs != nil && !o.AsIs { // it locks the stream in the bucket
-		if _, err := provisionReplies(ctx, js, o, s.Configs, s.LastConfig); err != nil {
-			return nil, err
-		}
-	}
 	if o.Objects {
 		s.Snapshots, err = provisionObjects(ctx, js, o)
 	}
@@ -307,10 +300,7 @@ func (s *Streams) readLimits() (err error) {
 	if s.MaxBody, err = strconv.Atoi(log.Config.Metadata[maxBodyKey]); err != nil {
 		return mismatch(log.Config.Name, "its metadata has no valid %s", maxBodyKey)
 	}
-	if s.MaxLevels, err = levels(log.Config); err != nil {
-		return err
-	}
-	s.Replies, err = replyRules(log)
+	s.MaxLevels, err = levels(log.Config)
 	return err
 }
 

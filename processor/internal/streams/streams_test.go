@@ -4,12 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
@@ -193,69 +191,55 @@ func TestProvisionRefusesBuckets(t *testing.T) {
 	}
 }
 
-// TestReplyRulesAreOfTheLog: the prefixes that were configured when a message came decide
-// where its outcome may go, so that a rebuild decides as the first run did.
-func TestReplyRulesAreOfTheLog(t *testing.T) {
-	js := natstest.Connect(t, natstest.Options{})
-	provision := func(prefixes ...string) []wire.ReplyRule {
-		t.Helper()
-		o := options()
-		o.ReplyPrefixes = prefixes
-		s, err := Provision(t.Context(), js, o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tick, err := js.Publish(t.Context(), "lapse.tick", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.AllowReplies(t.Context(), js, o, tick.Sequence); err != nil {
-			t.Fatal(err)
-		}
-		return s.Replies
-	}
-	write := func() uint64 {
-		t.Helper()
-		ack, err := js.Publish(t.Context(), "lapse.write.upsert.c.x", []byte(`{}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return ack.Sequence
-	}
-	if rules := provision(); len(rules) != 0 {
-		t.Errorf("without prefixes: %v", rules)
-	}
-	before := write()
-	first := provision("b", "a", "b")
-	if len(first) != 1 || first[0].From <= before || !slices.Equal(first[0].Prefixes, []string{"a", "b"}) {
-		t.Fatalf("with prefixes: %v, and %d was before", first, before)
-	}
-	during := write()
-	if during < first[0].From {
-		t.Errorf("message %d came when %v counted", during, first)
-	}
-	if again := provision("a", "b"); !cmp.Equal(again, first) {
-		t.Errorf("the same again: %v, want %v", again, first)
-	}
-	second := provision()
-	if len(second) != 2 || !cmp.Equal(second[0], first[0]) || second[1].From <= during || len(second[1].Prefixes) != 0 {
-		t.Fatalf("and without: %v", second)
-	}
-	after := write()
-	if after < second[1].From {
-		t.Errorf("message %d came when %v counted", after, second)
-	}
-	log, err := js.Stream(t.Context(), "LAPSE_LOG")
+// TestRulesAreInTheLog: the rules of the options are appended to the log where they differ from the last ones there,
+// or, if the log has none any more, from what is stored; so a rebuild decides as the first run did.
+func TestRulesAreInTheLog(t *testing.T) {
+	js, o := natstest.Connect(t, natstest.Options{}), options()
+	s, err := Provision(t.Context(), js, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := log.Purge(t.Context(), jetstream.WithPurgeSequence(after)); err != nil {
+	rule := func(was wire.LogRulesBody, known, open bool, prefixes ...string) uint64 {
+		t.Helper()
+		o.OpenCollections, o.ReplyPrefixes = open, prefixes
+		seq, err := s.Rule(t.Context(), js, o, was, known)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return seq
+	}
+	says := func(seq uint64, want string) {
+		t.Helper()
+		m, err := s.Log.GetMsg(t.Context(), seq)
+		if err != nil || m.Subject != "lapse.config.$rules" || string(m.Data) != want {
+			t.Errorf("message %d is %+v, %v; want the rules %s", seq, m, err, want)
+		}
+	}
+	var none wire.LogRulesBody
+	if seq := rule(none, true, false); seq != 0 {
+		t.Errorf("there are rules at %d, but they say what was stored", seq)
+	}
+	says(rule(none, false, false), `{"open":false}`)
+	first := rule(none, true, false, "b", "a", "b")
+	says(first, `{"open":false,"replyPrefixes":["a","b"]}`)
+	if again := rule(none, true, false, "a", "b"); again != first {
+		t.Errorf("the same again is at %d, not %d", again, first)
+	}
+	second := rule(none, true, true, "a", "b")
+	says(second, `{"open":true,"replyPrefixes":["a","b"]}`)
+	says(rule(none, true, true, "a"), `{"open":true,"replyPrefixes":["a"]}`)
+	if err := s.Log.Purge(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	third := provision("c")
-	if len(third) != 2 || !cmp.Equal(third[0], second[1]) || !slices.Equal(third[1].Prefixes, []string{"c"}) {
-		t.Errorf("a rule that ended before the log begins is still there: %v", third)
+	stored := wire.LogRulesBody{Open: true, ReplyPrefixes: []string{"a"}}
+	if seq := rule(stored, true, true, "a"); seq != 0 {
+		t.Errorf("there are rules at %d, but they say what is stored", seq)
 	}
+	says(rule(stored, true, true), `{"open":true}`)
+	if _, err := js.Publish(t.Context(), "lapse.config.$rules", []byte(`rubbish`)); err != nil {
+		t.Fatal(err)
+	}
+	says(rule(none, true, true), `{"open":true}`)
 }
 
 // TestProvisionRefusesEvents: it refuses a stream that cannot accept every event or loses

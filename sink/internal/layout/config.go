@@ -24,10 +24,10 @@ type Config struct {
 	// the configured default then, while History has the one that counts (ttlrules.Default.Within).
 	MaxLife     int32
 	Default     ttlrules.Default
-	Warnings    []Warning  // what the property warnBefore asks for, in its order
-	SlideOnRead wire.Slide // the part of the TTL after which a read renews
-	Changes     bool       // each write that takes effect is published
-	Open        bool       // of [wire.CollectionsRule] alone: see [wire.CollectionsRuleBody]
+	Warnings    []Warning         // what the property warnBefore asks for, in its order
+	SlideOnRead wire.Slide        // the part of the TTL after which a read renews
+	Changes     bool              // each write that takes effect is published
+	Rules       wire.LogRulesBody // of [wire.LogRules] alone
 	// Bodies are the changes of the property eventBody that still matter, in log order: from the first on
 	// events go without the document, from the second on they have it again, and so on.
 	Bodies []BodyChange
@@ -164,29 +164,32 @@ func (c Config) Wire() wire.Config {
 // the bodies [since, seq], a pause [since, seq, until, seq, drained]; the last one has no end if it is open. An index
 // is [pointer, slot].
 type storedConfig struct {
-	Epochs   [][3]int64 `json:"epochs"`
-	NoIndex  bool       `json:"noIndex,omitempty"`
-	Lazy     bool       `json:"lazy,omitempty"`
-	MinTTL   int32      `json:"minTtl,omitempty"`
-	MaxTTL   int32      `json:"maxTtl,omitempty"`
-	MaxLife  int32      `json:"maxLife,omitempty"`
-	Default  int32      `json:"default,omitempty"`
-	Warnings [][3]int64 `json:"warnings,omitempty"`
-	Slide    wire.Slide `json:"slideOnRead,omitempty"`
-	Changes  bool       `json:"changes,omitempty"`
-	Open     bool       `json:"open,omitempty"`
-	Bodies   [][2]int64 `json:"bodies,omitempty"`
-	Pauses   [][5]int64 `json:"pauses,omitempty"`
-	Bands    []uint64   `json:"bands,omitempty"`
-	Indexes  [][2]any   `json:"indexes,omitempty"`
-	Etag     uint64     `json:"etag,omitempty"`
+	Epochs   [][3]int64         `json:"epochs"`
+	NoIndex  bool               `json:"noIndex,omitempty"`
+	Lazy     bool               `json:"lazy,omitempty"`
+	MinTTL   int32              `json:"minTtl,omitempty"`
+	MaxTTL   int32              `json:"maxTtl,omitempty"`
+	MaxLife  int32              `json:"maxLife,omitempty"`
+	Default  int32              `json:"default,omitempty"`
+	Warnings [][3]int64         `json:"warnings,omitempty"`
+	Slide    wire.Slide         `json:"slideOnRead,omitempty"`
+	Changes  bool               `json:"changes,omitempty"`
+	Rules    *wire.LogRulesBody `json:"rules,omitempty"`
+	Bodies   [][2]int64         `json:"bodies,omitempty"`
+	Pauses   [][5]int64         `json:"pauses,omitempty"`
+	Bands    []uint64           `json:"bands,omitempty"`
+	Indexes  [][2]any           `json:"indexes,omitempty"`
+	Etag     uint64             `json:"etag,omitempty"`
 }
 
 // Encode writes a configuration as DecodeConfig reads it.
 func (c Config) Encode() string {
 	s := storedConfig{NoIndex: c.NoIndex, Lazy: c.Lazy, Etag: c.Etag, Bands: c.Bands, Epochs: [][3]int64{},
 		MinTTL: c.MinTTL, MaxTTL: c.MaxTTL, MaxLife: c.MaxLife, Default: int32(c.Default), Slide: c.SlideOnRead,
-		Changes: c.Changes, Open: c.Open}
+		Changes: c.Changes}
+	if !c.Rules.Equal(wire.LogRulesBody{}) {
+		s.Rules = &c.Rules
+	}
 	for _, b := range c.Bodies {
 		s.Bodies = append(s.Bodies, [2]int64{b.Since, int64(b.Seq)})
 	}
@@ -218,7 +221,10 @@ func DecodeConfig(raw string) (Config, error) {
 	}
 	c := Config{NoIndex: s.NoIndex, Lazy: s.Lazy, Etag: s.Etag, Bands: s.Bands,
 		MinTTL: s.MinTTL, MaxTTL: s.MaxTTL, MaxLife: s.MaxLife, Default: ttlrules.Default(s.Default), SlideOnRead: s.Slide,
-		Changes: s.Changes, Open: s.Open}
+		Changes: s.Changes}
+	if s.Rules != nil {
+		c.Rules = *s.Rules
+	}
 	if c.MaxLife < 0 || c.MaxLife != 0 && c.Default == ttlrules.Off || c.Default < ttlrules.NoDefault {
 		return Config{}, fmt.Errorf("a stored configuration is not one of lapse: maxLife %d with default %d", s.MaxLife,
 			s.Default)
