@@ -6,17 +6,15 @@
 // all of them source. NATS has to map the writes to the logs (shards.go).
 //
 // The log's metadata fixes what a fold of the log depends on, when the log is created: the
-// number of shards, and the size and the depth of the largest body. The prefixes to which outcomes
-// may go can change. The metadata keeps each change, with the sequence from which on it
-// counts ([wire.ReplyRule]).
+// number of shards, and the size and the depth of the largest body. What can change is a message of the log
+// ([wire.LogRules], rules.go).
 //
 // Nobody can delete single messages of the logs and of the stream of configurations. So a sequence that is
 // missing from the middle is a loss, unless a restore has left it or a person has decided (gaps.go).
 //
 // The flow, file by file: [Check] and [Provision] (streams.go) compare each stream with its
-// configuration (config.go) and add a reply rule (rules.go). A process locks a stream before it changes
-// its configuration (change.go). Later the processor reads
-// single messages, always from the leader of a stream (link.go).
+// configuration (config.go). A process locks a stream before it changes its configuration (change.go). Later the
+// processor reads single messages, always from the leader of a stream (link.go).
 package streams
 
 import (
