@@ -154,12 +154,12 @@ func (d *Decision) write(m *Message) bool {
 		return false
 	}
 	d.Watermark = at
-	for _, generation := range d.catalog.Generations(m.Collection) {
-		d.expireIn(d.Slot(Key{Collection: generation, ID: m.ID}), d.catalog.Config(generation), 0)
-	}
 	var replaces uint64
 	if refused == nil {
 		replaces = m.Seq
+	}
+	for _, generation := range d.catalog.Generations(m.Collection) {
+		d.expireIn(d.Slot(Key{Collection: generation, ID: m.ID}), d.catalog.Config(generation), replaces)
 	}
 	d.expireIn(s, config, replaces)
 	indexes := len(config.Indexes) > 0
