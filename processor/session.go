@@ -204,8 +204,8 @@ func (p *Processor) wire(ctx context.Context, s *session, l *streams.Link, lease
 		Lease: lease, Status: s.status, Queue: s.queue, Reader: s.reader, Ticker: s.ticker, Pace: s.pace,
 		Checkpoints: checkpoints, Desk: desk, Metrics: &p.metrics.Metrics,
 		Outcomes: shard.NewOutcomes(p.nc, p.store, p.opts.ReplyPrefixes),
-		Limits: fold.Limits{Log: s.outputs, MaxBody: provisioned.MaxBody},
-		Bounds: p.bounds, Hook: p.hook, Trace: p.opts.Trace, Logger: p.opts.Logger.With(slog.Int("shard", p.opts.Shard)),
+		Limits:   fold.Limits{Log: s.outputs, MaxBody: provisioned.MaxBody},
+		Bounds:   p.bounds, Hook: p.hook, Trace: p.opts.Trace, Logger: p.opts.Logger.With(slog.Int("shard", p.opts.Shard)),
 	}
 	if !role.Mirror {
 		parts.MayLead = s.stillFirst

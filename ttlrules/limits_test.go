@@ -32,3 +32,72 @@ func TestKeeps(t *testing.T) {
 		}
 	}
 }
+
+// TestClockWithinAMaxLife: a version lives maxLife seconds at most since the document was created, but for one that
+// inherits or has a TTL within that, and was not renewed: it expires by the default of the collection, or by its own.
+func TestClockWithinAMaxLife(t *testing.T) {
+	const created, at = 100_000, 130_000
+	for name, tt := range map[string]struct {
+		clock   ttlrules.Clock
+		maxLife int32
+		d       ttlrules.Default
+		created int64
+		want    ttlrules.Clock
+	}{
+		"no limit":                {ttlrules.Clock{Ts: at, TTL: 99}, 0, 7, created, ttlrules.Clock{Ts: at, TTL: 99}},
+		"TTL off":                 {ttlrules.Clock{Ts: at, TTL: 99}, 60, ttlrules.Off, created, ttlrules.Clock{Ts: at, TTL: 99}},
+		"new, inherits":           {ttlrules.Clock{Ts: at}, 60, 7, at, ttlrules.Clock{Ts: at}},
+		"new, a TTL of the limit": {ttlrules.Clock{Ts: at, TTL: 60}, 60, 7, at, ttlrules.Clock{Ts: at, TTL: 60}},
+		"new, a longer TTL": {ttlrules.Clock{Ts: at, TTL: 61}, 60, 7, at,
+			ttlrules.Clock{Ts: at, TTL: 61, Limit: at + 60_000}},
+		"new, never": {ttlrules.Clock{Ts: at, TTL: ttlrules.Never}, 60, 7, at,
+			ttlrules.Clock{Ts: at, TTL: ttlrules.Never, Limit: at + 60_000}},
+		"renewed, inherits": {ttlrules.Clock{Ts: at}, 60, 7, created,
+			ttlrules.Clock{Ts: at, TTL: 7, ByDefault: true, Limit: created + 60_000}},
+		"renewed, a TTL": {ttlrules.Clock{Ts: at, TTL: 9}, 60, 7, created,
+			ttlrules.Clock{Ts: at, TTL: 9, Limit: created + 60_000}},
+		"renewed with the clock of the beginning": {ttlrules.Clock{Ts: at, Kept: created}, 60, 7, created,
+			ttlrules.Clock{Ts: at, Kept: created}},
+		"an absolute deadline": {ttlrules.Clock{Ts: at, Absolute: at + 5000}, 60, 7, at,
+			ttlrules.Clock{Ts: at, Absolute: at + 5000, Limit: at + 60_000}},
+		"not after": {ttlrules.Clock{Ts: at, TTL: 9, NotAfter: at + 5000}, 60, 7, at,
+			ttlrules.Clock{Ts: at, TTL: 9, NotAfter: at + 5000, Limit: at + 60_000}},
+		"a limit that is over": {ttlrules.Clock{Ts: at, TTL: 9}, 20, 7, created,
+			ttlrules.Clock{Ts: at, TTL: 9, Limit: at}},
+	} {
+		if got := tt.clock.Within(tt.maxLife, tt.d, tt.created, at); got != tt.want {
+			t.Errorf("%s: %+v, want %+v", name, got, tt.want)
+		}
+	}
+}
+
+// TestAdmits: a version with a kept clock may not come to the index where the cut of an epoch that ended before it was
+// written reaches it: it would be taken for expired. One that is expired may.
+func TestAdmits(t *testing.T) {
+	ten := ttlrules.History{}.With(0, 1, 10)
+	never, off := ten.With(20_000, 2, ttlrules.NoDefault), ten.With(20_000, 2, ttlrules.Off)
+	for name, tt := range map[string]struct {
+		h    ttlrules.History
+		c    ttlrules.Clock
+		want bool
+	}{
+		"one epoch":                           {ten[1:], ttlrules.Clock{Seq: 9, Ts: 21_000, Kept: 1}, true},
+		"inherits, no kept clock":             {never, ttlrules.Clock{Seq: 9, Ts: 21_000}, true},
+		"inherits, kept, under the cut":       {never, ttlrules.Clock{Seq: 9, Ts: 21_000, Kept: 5000}, false},
+		"the same in a band":                  {never, ttlrules.Clock{Seq: 9, Ts: 21_000, Kept: 5000, Band: 1}, false},
+		"inherits, kept, at the cut":          {never, ttlrules.Clock{Seq: 9, Ts: 21_000, Kept: 10_000}, false},
+		"inherits, kept, behind the cut":      {never, ttlrules.Clock{Seq: 9, Ts: 21_000, Kept: 10_001}, true},
+		"a TTL that has run out":              {never, ttlrules.Clock{Seq: 9, Ts: 21_000, Kept: 5000, TTL: 10}, true},
+		"a TTL that runs":                     {never, ttlrules.Clock{Seq: 9, Ts: 21_000, Kept: 5000, TTL: 30}, true},
+		"TTL off, a deadline at the change":   {off, ttlrules.Clock{Seq: 9, Ts: 20_000, Kept: 10_000, TTL: 10}, false},
+		"TTL off, a deadline behind it":       {off, ttlrules.Clock{Seq: 9, Ts: 20_000, Kept: 10_001, TTL: 10}, true},
+		"TTL off, written behind the change":  {off, ttlrules.Clock{Seq: 9, Ts: 20_001, Kept: 10_000, TTL: 10}, true},
+		"TTL off, never":                      {off, ttlrules.Clock{Seq: 9, Ts: 20_000, Kept: 10_000, TTL: ttlrules.Never}, true},
+		"TTL off, inherits, under the cut":    {off, ttlrules.Clock{Seq: 9, Ts: 30_000, Kept: 9000}, false},
+		"TTL off, an absolute one, long over": {off, ttlrules.Clock{Seq: 9, Ts: 30_000, Absolute: 9000}, true},
+	} {
+		if got := tt.h.Admits(tt.c); got != tt.want {
+			t.Errorf("%s: admitted %t, want %t", name, got, tt.want)
+		}
+	}
+}

@@ -126,14 +126,19 @@ func randomConfig(t *rapid.T) store.Config {
 	for i := range n {
 		h = h.With(int64(i)*100, uint64(i), ttlrules.Default(1+i%3))
 	}
-	return store.Config{History: h, NoIndex: rapid.IntRange(0, 3).Draw(t, "index") == 0}
+	c := store.Config{History: h, NoIndex: rapid.IntRange(0, 3).Draw(t, "index") == 0}
+	return c.Pause(rapid.IntRange(0, 3).Draw(t, "paused") == 0, 1000, 1000)
 }
 
 // checkCollections walks over all.
 func checkCollections(t *rapid.T, s *Collections, until int64) {
 	in := map[string][]string{}
 	var due []*Collection
+	paused := 0
 	for name, c := range s.all {
+		if c.Config.Paused() {
+			paused++
+		}
 		is := func(what string, there bool) {
 			if there {
 				in[what] = append(in[what], name)
@@ -147,7 +152,7 @@ func checkCollections(t *rapid.T, s *Collections, until int64) {
 		is("byDue", c.firstDue() < math.MaxInt64)
 		is("long", len(c.Config.History) > MaxEpochs)
 		is("draining", drains)
-		is("unsettled", !drains && len(c.Config.History) > 1)
+		is("unsettled", !drains && (len(c.Config.History) > 1 || c.Config.Paused()))
 		if of, _, ok := strings.Cut(name, "."); ok {
 			is("older "+of, true)
 		}
@@ -199,6 +204,14 @@ func checkCollections(t *rapid.T, s *Collections, until int64) {
 	if !slices.Equal(got, due) || s.FirstDue() != first {
 		t.Fatalf("due by %d are %d, want %d; the first at %d, want %d", until, len(got), len(due), s.FirstDue(), first)
 	}
+	for most := range 4 {
+		if some := s.DueBy(until, most); len(some) != min(most, len(due)) {
+			t.Fatalf("%d of the %d that are due, want %d", len(some), len(due), most)
+		}
+	}
+	if s.Paused() != paused {
+		t.Fatalf("%d are paused, and %d are counted", paused, s.Paused())
+	}
 	seen := map[string]int{}
 	for range 2 {
 		for _, name := range s.ToVerify(3) {
@@ -215,6 +228,26 @@ func checkCollections(t *rapid.T, s *Collections, until int64) {
 	}
 	if len(seen) != len(s.all) {
 		t.Fatalf("of %d collections, %d are verified at last", len(s.all), len(seen))
+	}
+}
+
+// TestDueByLooksAtFew: a step that asks for some of what is due does not walk over all collections with a long history.
+func TestDueByLooksAtFew(t *testing.T) {
+	configs := map[string]store.Config{}
+	for n := range 200 {
+		var h ttlrules.History
+		for i := range MaxEpochs + 3 {
+			h = h.With(int64(i)*100, uint64(i), ttlrules.Default(1+i%3))
+		}
+		configs[fmt.Sprint("c", n)] = store.Config{History: h}
+	}
+	s := NewCollections(configs, nil)
+	for n := range 200 {
+		s.LookedUp(s.Collection(fmt.Sprint("c", n)), store.NoScore, store.NoScore)
+	}
+	before := s.Visited()
+	if due := s.DueBy(1<<40, 2); len(due) > 0 || s.Visited()-before > 10 {
+		t.Errorf("%d are due; it looked at %d", len(due), s.Visited()-before)
 	}
 }
 
