@@ -174,6 +174,7 @@ func TestDemote_TruncatedThere(t *testing.T) {
 		{name: "it begins where this one does", there: wire.Region{Identity: 7}, first: 3, compared: 3},
 		{name: "its first is the same", there: wire.Region{Identity: 7}, first: 6, stored: stamp(6), compared: 6},
 		{name: "its first is the last here", there: wire.Region{Identity: 7}, first: 10, stored: stamp(10), compared: 10},
+		{name: "it was promoted before that", there: former(7, 8, stamp(7)), first: 10, stored: stamp(10), compared: 10},
 		{name: "its first is another", there: wire.Region{Identity: 7}, first: 6, stored: stamp(7), compared: 3},
 		{name: "it was promoted", there: former(7, 8, stamp(8)), first: 20, compared: 9},
 		{name: "it was promoted with all", there: former(7, 10, stamp(10)), first: 20, compared: 11},
