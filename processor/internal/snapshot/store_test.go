@@ -138,10 +138,23 @@ func TestSnapshotsAreReadAsTheyWereWritten(t *testing.T) {
 	if !cmp.Equal(offsets, []uint64{40, 30}) {
 		t.Fatalf("generations at %v", offsets)
 	}
+	recorded, err := r.Recorded(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	if len(all[0].Chunks) < 3 || all[0].Documents != 6000 {
 		t.Errorf("%d documents in %d chunks", all[0].Documents, len(all[0].Chunks))
 	}
 	for i, n := range []int{3, 2} {
+		bytes := uint64(0)
+		for _, c := range all[i].Chunks {
+			object, _ := r.objects.Get(t.Context(), c.Name)
+			bytes += uint64(len(object))
+		}
+		if g := recorded[i]; all[i].Bytes != bytes || g.Bytes != bytes || g.Documents != all[i].Documents ||
+			g.Offset != all[i].Offset || g.Taken != all[i].Taken || g.Begun > g.Taken {
+			t.Errorf("the record has %+v of %+v with %d bytes", g, all[i], bytes)
+		}
 		if err := r.Verify(t.Context(), all[i]); err != nil {
 			t.Error(err)
 		}
@@ -438,4 +451,65 @@ func TestReadsWithoutAnswers(t *testing.T) {
 			t.Errorf("without any answer: %v", err)
 		}
 	})
+}
+
+// full are Objects that do not take some objects, the first times.
+type full struct {
+	*Memory
+	part    string // of their names
+	refused int    // times, for each object
+	asked   map[string]int
+	err     error
+}
+
+func (o *full) Put(ctx context.Context, name string, data []byte) error {
+	if o.asked[name]++; strings.HasSuffix(name, o.part) && o.asked[name] <= o.refused {
+		return o.err
+	}
+	return o.Memory.Put(ctx, name, data)
+}
+
+// TestStoreThatIsFull: an object that is not taken is stored again a few times, later and later, and no longer once
+// nobody waits. Then the snapshot ends with the store's reason, and not as one that is damaged.
+func TestStoreThatIsFull(t *testing.T) {
+	for _, part := range []string{".0", ".manifest"} {
+		for _, row := range []struct {
+			refused int
+			waits   time.Duration // somebody waits for that long
+			asked   int
+			took    time.Duration
+			fails   bool
+		}{
+			{0, time.Hour, 1, 0, false},
+			{1, time.Hour, 2, time.Second, false},
+			{3, time.Hour, 4, 7 * time.Second, false},
+			{4, time.Hour, 4, 7 * time.Second, true},
+			{4, 2 * time.Second, 2, 2 * time.Second, true},
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig()
+				o := &full{r.objects, part, row.refused, map[string]int{}, errors.New("insufficient storage")}
+				r.Store.objects = o
+				claimed, err := r.claim(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				w := newWriter()
+				w.Add(documents(1, 1)[0])
+				w.Finish(Manifest{Offset: 6})
+				ctx, cancel := context.WithTimeout(t.Context(), row.waits)
+				defer cancel()
+				began := time.Now()
+				_, err = r.run(ctx, w, claimed, began)
+				asked := o.asked[objectName(3, 1, part[1:])]
+				if (err != nil) != row.fails || row.fails && (!errors.Is(err, o.err) || errors.Is(err, ErrDamaged)) ||
+					asked != row.asked || time.Since(began) != row.took {
+					t.Errorf("%s is refused %d times: %v, asked %d times, after %s", part, row.refused, err, asked, time.Since(began))
+				}
+				if all, err := r.Generations(t.Context()); err != nil || (len(all) == 0) != row.fails {
+					t.Errorf("%s is refused %d times: recorded are %v, %v", part, row.refused, all, err)
+				}
+			})
+		}
+	}
 }
