@@ -228,27 +228,31 @@ func TestComparedAgain(t *testing.T) {
 	if places := f.of(f.Names.Stream()).places(info.State, info.State); !slices.Equal(places, []uint64{5, 8}) {
 		t.Errorf("messages %v are compared, want 5 and 8", places)
 	}
-	if err := f.Log.Streams.Log.Purge(t.Context(), jetstream.WithPurgeSequence(3)); err != nil {
-		t.Fatal(err)
-	}
-	original, err := js[0].Stream(t.Context(), f.Names.Stream())
-	if err == nil {
-		err = original.Purge(t.Context(), jetstream.WithPurgeSubject(f.Names.Prefix.Write(wire.Upsert, "c", "1")),
-			jetstream.WithPurgeSequence(5))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	stamps, err := f.askStamps(t.Context(), &facts{Here: info}, []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9})
-	var seqs []uint64
-	for _, s := range stamps {
-		if seqs = append(seqs, s.Seq); !s.Here.Equal(s.There) {
-			t.Errorf("message %d was stored at %s, and at %s there", s.Seq, s.Here, s.There)
+	both := func(here, there uint64, want ...uint64) {
+		t.Helper()
+		if err := f.Log.Streams.Log.Purge(t.Context(), jetstream.WithPurgeSequence(here)); err != nil {
+			t.Fatal(err)
+		}
+		original, err := js[0].Stream(t.Context(), f.Names.Stream())
+		if err == nil {
+			err = original.Purge(t.Context(), jetstream.WithPurgeSequence(there))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		stamps, err := f.askStamps(t.Context(), &facts{Here: info}, []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9})
+		var seqs []uint64
+		for _, s := range stamps {
+			if seqs = append(seqs, s.Seq); !s.Here.Equal(s.There) {
+				t.Errorf("message %d was stored at %s, and at %s there", s.Seq, s.Here, s.There)
+			}
+		}
+		if err != nil || !slices.Equal(seqs, want) {
+			t.Errorf("of messages from %d on here, and from %d on there, %v are compared, %v", here, there, seqs, err)
 		}
 	}
-	if err != nil || !slices.Equal(seqs, []uint64{5, 6, 7, 8}) {
-		t.Errorf("of messages that one region has alone, %v are compared, %v", seqs, err)
-	}
+	both(3, 5, 5, 6, 7, 8)
+	both(7, 5, 7, 8)
 	f.Origin.Domain = "nowhere"
 	if stamps, err := f.askStamps(t.Context(), &facts{Here: info}, []uint64{8}); !errors.Is(err, streams.ErrOrigin) {
 		t.Errorf("the first region does not answer: %v, %v", stamps, err)
