@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -211,5 +212,26 @@ func TestConsumersAreMadeAgain(t *testing.T) {
 	}
 	if err := restoreConsumers(ctx, js, o); err == nil {
 		t.Error("a note that cannot be read is taken for none")
+	}
+}
+
+// TestMirrorMetadata: a mirror has the metadata of its original, whose log it has, and names whom it follows. What the
+// server notes in the original is not the mirror's, and the mark of a promotion there neither.
+func TestMirrorMetadata(t *testing.T) {
+	original := &jetstream.StreamInfo{Created: time.Unix(0, 5), Config: jetstream.StreamConfig{Name: "LAPSE_LOG"}}
+	for _, row := range []struct{ region, want wire.Region }{
+		{wire.Region{}, wire.Region{Identity: 5, Follows: "a"}},
+		{wire.Region{Identity: 7, Former: []wire.Former{{Identity: 6, Last: 3}}, Promotion: &wire.Promotion{Domain: "a"}},
+			wire.Region{Identity: 7, Follows: "a", Former: []wire.Former{{Identity: 6, Last: 3}}}},
+	} {
+		original.Config.Metadata = map[string]string{wire.FormatKey: "3", "_nats.ver": "2", wire.RegionKey: row.region.String()}
+		want := map[string]string{wire.FormatKey: "3", wire.RegionKey: row.want.String()}
+		if got, err := mirrorMetadata(original, "a"); err != nil || !maps.Equal(got, want) {
+			t.Errorf("the metadata are %v, %v, want %v", got, err, want)
+		}
+	}
+	original.Config.Metadata[wire.RegionKey] = "rubbish"
+	if got, err := mirrorMetadata(original, "a"); !errors.Is(err, ErrMismatch) || !strings.Contains(err.Error(), "LAPSE_LOG") {
+		t.Errorf("of an original whose region cannot be read: %v, %v", got, err)
 	}
 }
