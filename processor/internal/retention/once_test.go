@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -295,4 +296,72 @@ func TestRested(t *testing.T) {
 			t.Fatalf("after a rest of all: %+v", k.kept)
 		}
 	}
+}
+
+// TestRunLooksAgain: the keeper looks again and again, whether a look succeeds or not, until it is to end.
+func TestRunLooksAgain(t *testing.T) {
+	t.Parallel()
+	k := onNATS(t)
+	k.within, k.Redis = time.Second, &rewritten{}
+	k.tries.until = time.Now().Add(time.Hour) // no snapshot is taken
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	looks, away := 0, false
+	k.Applying = func() error {
+		switch looks++; {
+		case looks == 3:
+			if k.failure != nil || k.seen == nil {
+				t.Errorf("it has looked twice: %v", k.failure)
+			}
+			away = k.JetStream.DeleteStream(t.Context(), k.Names.Prefix.EventsStream()) == nil
+			k.forget.Store(time.Now().Add(time.Hour).UnixMilli())
+		case looks == 5:
+			if k.failure == nil {
+				t.Error("nothing has failed without the stream of events")
+			}
+			cancel()
+		}
+		return nil
+	}
+	if k.Run(ctx); looks != 5 || !away {
+		t.Errorf("it has looked %d times", looks)
+	}
+}
+
+// TestEvery: the keeper looks a hundred times while it may take to forget, but no more often than a look costs, and
+// often enough for a person who waits.
+func TestEvery(t *testing.T) {
+	for within, want := range map[time.Duration]time.Duration{time.Second: 50 * time.Millisecond,
+		10 * time.Second: 100 * time.Millisecond, 500 * time.Second: longestLook, 50 * time.Hour: longestLook} {
+		k := keeper()
+		k.within = within
+		if got := k.every(); got != want {
+			t.Errorf("within %s it looks every %s, want %s", within, got, want)
+		}
+	}
+}
+
+// TestAsk: who has asked for a snapshot learns whether there is one since, by the clock of NATS, and why there is none.
+func TestAsk(t *testing.T) {
+	k := keeper()
+	if reply := k.Ask(5); reply.Since != 5 || reply.Done || k.asked.Load() != 5 {
+		t.Errorf("before anything is known: %+v", reply)
+	}
+	k.seen = logAt(20, 1, 100)
+	since := at(20).UnixMilli() + 1
+	want := func(when string, since int64, want wire.SnapshotReply, asked int64) {
+		t.Helper()
+		if reply := k.Ask(since); !reflect.DeepEqual(reply, want) || k.asked.Load() != asked {
+			t.Errorf("%s: %+v, asked since %d, want %+v, %d", when, reply, k.asked.Load(), want, asked)
+		}
+	}
+	want("an order", 0, wire.SnapshotReply{Since: since}, since)
+	want("one of before", 7, wire.SnapshotReply{Since: 7}, since)
+	k.failure = errors.New("no disk")
+	want("it fails", since, wire.SnapshotReply{Since: since, Failure: "no disk"}, since)
+	k.generations = []wire.Generation{{Begun: since - 1}}
+	want("a snapshot of before", since, wire.SnapshotReply{Since: since, Failure: "no disk"}, since)
+	k.failure, k.generations = nil, []wire.Generation{{Begun: since}}
+	want("it is taken", since, wire.SnapshotReply{Since: since, Done: true}, since)
+	want("a later order of another owner", since+1, wire.SnapshotReply{Since: since + 1}, since+1)
 }
