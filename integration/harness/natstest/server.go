@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/seed18712806/lapse/integration/harness/freeport"
@@ -41,6 +42,16 @@ func (s *Server) Start() {
 // Kill ends the server as kill -9 does.
 func (s *Server) Kill() {
 	_ = s.process.cmd.Process.Kill() // or it has ended
+	<-s.process.ended
+}
+
+// Stop ends the server as kill does: it writes down what it knows of its streams, and does not read their files at its
+// next start.
+func (s *Server) Stop() {
+	s.t.Helper()
+	if err := s.process.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		s.t.Fatal(err)
+	}
 	<-s.process.ended
 }
 

@@ -336,10 +336,7 @@ func (f *Follower) Following() wire.Following {
 	applied := f.Status.Applied.Load()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	is := wire.Following{Domain: f.Origin.Domain}
-	if f.last > applied {
-		is.Behind = f.last - applied
-	}
+	is := wire.Following{Domain: f.Origin.Domain, Behind: max(f.last, applied) - applied}
 	if !f.asOf.IsZero() {
 		is.AsOf = wire.Time(f.asOf.UnixMilli())
 	}

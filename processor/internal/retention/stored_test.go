@@ -247,6 +247,7 @@ func TestEndEvents(t *testing.T) {
 	if err := k.endEvents(t.Context(), time.Now()); err != nil || k.eventsAge != 7*24*time.Hour {
 		t.Errorf("events are kept for %s, %v", k.eventsAge, err)
 	}
+	k.free(t)
 }
 
 // rewritten is a Redis whose answer the test gives.

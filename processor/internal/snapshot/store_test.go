@@ -138,10 +138,23 @@ func TestSnapshotsAreReadAsTheyWereWritten(t *testing.T) {
 	if !cmp.Equal(offsets, []uint64{40, 30}) {
 		t.Fatalf("generations at %v", offsets)
 	}
+	recorded, err := r.Recorded(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	if len(all[0].Chunks) < 3 || all[0].Documents != 6000 {
 		t.Errorf("%d documents in %d chunks", all[0].Documents, len(all[0].Chunks))
 	}
 	for i, n := range []int{3, 2} {
+		bytes := uint64(0)
+		for _, c := range all[i].Chunks {
+			object, _ := r.objects.Get(t.Context(), c.Name)
+			bytes += uint64(len(object))
+		}
+		if g := recorded[i]; all[i].Bytes != bytes || g.Bytes != bytes || g.Documents != all[i].Documents ||
+			g.Offset != all[i].Offset || g.Taken != all[i].Taken || g.Begun > g.Taken {
+			t.Errorf("the record has %+v of %+v with %d bytes", g, all[i], bytes)
+		}
 		if err := r.Verify(t.Context(), all[i]); err != nil {
 			t.Error(err)
 		}
@@ -365,6 +378,15 @@ func TestNotBegun(t *testing.T) {
 		}
 		if w := r.desk.Order(); w != nil {
 			t.Error("an owner gets the order, and nobody waits for the snapshot")
+		}
+		stopped := errors.New("stopped")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), beginWithin/2, stopped)
+		defer cancel()
+		if _, err := r.desk.Take(ctx, began); !errors.Is(err, stopped) {
+			t.Errorf("nobody waits any more: %v", err)
+		}
+		if w := r.desk.Order(); w != nil {
+			t.Error("an owner gets the order, and nobody waits any more")
 		}
 	})
 }

@@ -211,7 +211,7 @@ func (s *Store) put(ctx context.Context, name string, object []byte) error {
 func again(ctx context.Context, request func(context.Context) error) (err error) {
 	for attempt := range attempts {
 		if attempt > 0 && !backoff.Wait(ctx, attemptPause<<attempt) {
-			break
+			return err
 		}
 		trying, cancel := context.WithTimeout(ctx, attemptTimeout)
 		err = request(trying)

@@ -78,26 +78,24 @@ func (d *Demotion) comparable(ctx context.Context, stream jetstream.Stream, ther
 		return 0, fmt.Errorf("%w: the region in the JetStream domain %q does not continue the log of this region, which "+
 			"was created at %s: nothing is removed", ErrLogChanged, d.First.Domain, FormatID(Identity(here)))
 	}
-	first := here.State.FirstSeq
-	if there.State.FirstSeq <= first {
-		return first, nil
-	}
-	nearest, stamp := there.State.FirstSeq, there.State.FirstTime.UnixNano()
-	if nearest > here.State.LastSeq {
-		for _, f := range its.Former {
-			if slices.Contains(ids, f.Identity) && f.Last <= here.State.LastSeq {
-				nearest, stamp = f.Last, f.Stamp
+	if there.State.FirstSeq > here.State.FirstSeq {
+		nearest, stamp := there.State.FirstSeq, there.State.FirstTime.UnixNano()
+		if nearest > here.State.LastSeq {
+			for _, f := range its.Former {
+				if slices.Contains(ids, f.Identity) && f.Last <= here.State.LastSeq {
+					nearest, stamp = f.Last, f.Stamp
+				}
 			}
 		}
+		m, err := events.GetMessage(ctx, d.JS.Conn(), here.Config.Name, map[string]any{"seq": nearest})
+		if err != nil {
+			return 0, fmt.Errorf("read message %d of stream %s: %w", nearest, here.Config.Name, err)
+		}
+		if m != nil && m.Time.UnixNano() == stamp {
+			return min(there.State.FirstSeq, nearest+1), nil
+		}
 	}
-	m, err := events.GetMessage(ctx, d.JS.Conn(), here.Config.Name, map[string]any{"seq": nearest})
-	if err != nil {
-		return 0, fmt.Errorf("read message %d of stream %s: %w", nearest, here.Config.Name, err)
-	}
-	if m != nil && m.Time.UnixNano() == stamp {
-		return min(there.State.FirstSeq, nearest+1), nil
-	}
-	return first, nil
+	return here.State.FirstSeq, nil
 }
 
 // identities are those of a log, and of the logs that it continues.

@@ -1,17 +1,22 @@
 package streams
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -73,16 +78,120 @@ func TestG12_GapsThatAreNoted(t *testing.T) {
 	gaps()
 }
 
+// TestG12_AServerPassesOverMessages: a reader gets a message, and not the one before it. It learns why: its server lacks
+// it, the log has lost it or was truncated, or the leader cannot read it in its file. It goes on only without what a
+// person has given up.
+//
+// It goes red if a message that the server leaves out counts as one that was never there.
+func TestG12_AServerPassesOverMessages(t *testing.T) {
+	t.Parallel()
+	server := natstest.NewServer(t, "")
+	server.Start()
+	js, o := connected(t, server.URL), options()
+	s, err := Provision(t.Context(), js, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(n int) string { return o.Prefix.Write(wire.Upsert, "c", fmt.Sprint(n)) }
+	for n := range 12 {
+		if _, err := js.Publish(t.Context(), write(n+1), fmt.Appendf(nil, "body %d;", n+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lose := func(n int) {
+		t.Helper()
+		if err := s.Log.Purge(t.Context(), jetstream.WithPurgeSubject(write(n))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lose(3)
+	lose(4)
+	if err := s.NoteGaps(t.Context(), []Gap{{3, 4}}); err != nil {
+		t.Fatal(err)
+	}
+	js.Conn().Close()
+	server.Stop()
+	streams := server.Copy()
+	block := filepath.Join(streams, "jetstream", "$G", "streams", o.Root(), "msgs", "1.blk")
+	content, err := os.ReadFile(block)
+	if err == nil {
+		err = os.WriteFile(block, bytes.Replace(content, []byte("body 9;"), []byte("body 8;"), 1), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	server = natstest.NewServer(t, streams)
+	server.Start()
+	js = connected(t, server.URL)
+	if s, err = Provision(t.Context(), js, o); err != nil {
+		t.Fatal(err)
+	}
+	link, stop := WatchLink(js.Conn())
+	defer stop()
+	log := NewLog(s, link)
+	info, err := log.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	jump := func(after, before uint64, kind error, says string) {
+		t.Helper()
+		err := log.CheckJump(t.Context(), info, "nats-7", after, before)
+		if (err == nil) != (kind == nil && says == "") || kind != nil && !errors.Is(err, kind) ||
+			err != nil && !strings.Contains(err.Error(), says) {
+			t.Errorf("message %d came after %d: %v, want %v, %q", before, after, err, kind, says)
+		}
+	}
+	jump(1, 3, nil, "NATS server nats-7 has sent message 3 of the log after message 1, and the leader of the log has "+
+		"message 2")
+	jump(2, 5, nil, "")
+	jump(8, 10, events.ErrLeftOut, "message 9 of stream "+o.Root())
+	lose(7)
+	if info, err = log.Info(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	jump(2, 5, nil, "")
+	jump(6, 8, ErrLogGap, "1 messages are missing (sequences 7), message 6 before it was stored at ")
+	jump(8, 10, events.ErrLeftOut, "message 9 of stream "+o.Root())
+	if err := s.Log.Purge(t.Context(), jetstream.WithPurgeSequence(12)); err != nil {
+		t.Fatal(err)
+	}
+	jump(10, 12, ErrLogTruncated, "the log begins at sequence 12, and was applied up to 10")
+	c := info.Config
+	setMetadata(&c, gapsKey, "rubbish")
+	if _, err := js.UpdateStream(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if info, err = log.Info(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	jump(10, 12, ErrMismatch, gapsKey)
+	if err := js.DeleteStream(t.Context(), o.Root()); err != nil {
+		t.Fatal(err)
+	}
+	jump(10, 12, ErrStreamGone, "")
+}
+
+// connected is JetStream of a server, until the test ends.
+func connected(t *testing.T, url string) jetstream.JetStream {
+	t.Helper()
+	nc, err := nats.Connect(url, natstest.Patient, nats.ReconnectWait(10*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return natstest.JetStream(t, nc)
+}
+
 // TestNoteGaps: notes of what the log no longer reaches back to are left out, those that overlap are one, and very many
 // gaps are joined, so that they fit into the metadata.
 func TestNoteGaps(t *testing.T) {
-	c := jetstream.StreamConfig{Metadata: map[string]string{gapsKey: `[{"first":2,"last":3},{"first":9,"last":9}]`,
+	c := jetstream.StreamConfig{Metadata: map[string]string{gapsKey: `[{"first":2,"last":8},{"first":9,"last":9}]`,
 		"x": "y"}}
 	add := func(gaps []Gap, first uint64) error {
 		all, err := noted(c)
 		return errors.Join(err, setNoted(&c, append(all, gaps...), first))
 	}
-	if err := add([]Gap{{20, 21}, {12, 12}}, 5); err != nil ||
+	if err := add([]Gap{{20, 21}, {12, 12}}, 9); err != nil ||
 		c.Metadata[gapsKey] != `[{"first":9,"last":9},{"first":12,"last":12},{"first":20,"last":21}]` ||
 		c.Metadata["x"] != "y" {
 		t.Errorf("noted %v, %v", c.Metadata, err)

@@ -12,6 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed18712806/lapse/integration/harness/natstest"
 )
 
 // A request to JetStream is lost, or a cluster that has just started refuses it. It fails if lapse
@@ -65,4 +67,91 @@ func TestAgain(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLink: the connection is lost while an answer is waited for. The request ends at once, and the link is made again
+// for the next ones. A request that changes nothing is repeated while no answer comes, until its time is up. After the
+// connection is closed for good nothing waits for it.
+func TestLink(t *testing.T) {
+	t.Parallel()
+	server := natstest.NewServer(t, "")
+	server.Start()
+	nc := connected(t, server.URL).Conn()
+	l, stop := WatchLink(nc)
+	defer stop()
+	silent := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	for range 2 {
+		lost := l.Lost()
+		select {
+		case <-lost:
+			t.Fatal("the connection is lost before it is")
+		default:
+		}
+		ended := make(chan error)
+		for _, ask := range []func(context.Context, func(context.Context) error) error{l.Ask, l.Query} {
+			go func() {
+				ended <- ask(t.Context(), func(ctx context.Context) error {
+					ended <- nil // it is under way
+					return silent(ctx)
+				})
+			}()
+			<-ended
+		}
+		server.Kill()
+		for range 2 {
+			if err := <-ended; !errors.Is(err, ErrDisconnected) {
+				t.Errorf("the connection is lost, and a request ends with %v", err)
+			}
+		}
+		<-lost
+		server.Start()
+		if err := l.Query(t.Context(), func(ctx context.Context) error {
+			return nc.FlushWithContext(ctx)
+		}); err != nil {
+			t.Errorf("the connection is made again: %v", err)
+		}
+	}
+	errOther := errors.New("another error")
+	if err := l.Query(t.Context(), func(context.Context) error { return errOther }); !errors.Is(err, errOther) {
+		t.Errorf("a refusal: %v", err)
+	}
+	lost := l.Lost()
+	nc.Close()
+	<-lost
+	if err := UntilClosed(t.Context(), nc); !errors.Is(err, ErrConnectionClosed) {
+		t.Errorf("the connection is closed for good: %v", err)
+	}
+}
+
+// TestQuery: a request that gets no answer is repeated in time, and the last attempt has what is left of it.
+func TestQuery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up, lose := context.WithCancel(context.Background())
+		defer lose()
+		l := &Link{up: up, lose: lose}
+		for _, row := range []struct {
+			answered int // by which attempt
+			asked    int
+			took     time.Duration
+			want     error
+		}{
+			{1, 1, 0, nil},
+			{3, 3, 2 * AnswerTimeout, nil},
+			{4, 3, 3 * AnswerTimeout, context.DeadlineExceeded},
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), 3*AnswerTimeout)
+			began, asked := time.Now(), 0
+			err := l.Query(ctx, func(ctx context.Context) error {
+				if asked++; asked == row.answered {
+					return nil
+				}
+				<-ctx.Done()
+				return ctx.Err()
+			})
+			if !errors.Is(err, row.want) || asked != row.asked || time.Since(began) != row.took {
+				t.Errorf("answered at attempt %d: %v after %d and %v", row.answered, err, asked, time.Since(began))
+			}
+			cancel()
+		}
+	})
 }

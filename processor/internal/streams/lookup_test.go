@@ -134,4 +134,16 @@ func TestCompareEnds(t *testing.T) {
 	if err := p.compareEnds(t.Context(), f); err != nil || len(f.Differ) != len(names)-1 {
 		t.Errorf("%v, %q", err, f.Differ)
 	}
+	for name, lacks := range map[string]func(){
+		"the first region answers no more": func() { p.Origin.Domain = "nowhere" },
+		"a mirror is there no more":        func() { f.Here["GONE"], f.There["GONE"] = f.Here[names[2]], f.There[names[2]] },
+	} {
+		was := *p.Origin
+		lacks()
+		if err := p.compareEnds(t.Context(), f); err == nil {
+			t.Errorf("%s, and the ends count as compared", name)
+		}
+		*p.Origin = was
+		delete(f.Here, "GONE")
+	}
 }

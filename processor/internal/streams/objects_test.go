@@ -178,3 +178,23 @@ func TestAFormerFillingGoes(t *testing.T) {
 		t.Errorf("the stream begins at %d, %v, behind a filling that ends at %d", info.State.FirstSeq, err, last)
 	}
 }
+
+// TestFillingsThatFail: a stream that cannot be filled is told: else what it has removed would count as gone from its
+// files.
+func TestFillingsThatFail(t *testing.T) {
+	t.Parallel()
+	js, o := natstest.Connect(t, natstest.Options{}), options()
+	s, err := Provision(t.Context(), js, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for stream, f := range map[string]Filling{o.Root(): s.LogFilling(o.log()),
+		o.Prefix.EventsStream(): s.EventsFilling(o.Prefix, false), o.Prefix.SnapshotStream(): s.ObjectsFilling()} {
+		if err := js.DeleteStream(t.Context(), stream); err != nil {
+			t.Fatal(err)
+		}
+		if last, err := f.Fill(t.Context(), js); err == nil || last != 0 {
+			t.Errorf("stream %s is gone, and a filling ends at %d: %v", stream, last, err)
+		}
+	}
+}

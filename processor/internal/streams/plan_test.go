@@ -49,7 +49,11 @@ func planned(o Options, drain bool) *Facts {
 
 // Everything that a promotion depends on is checked before anything is changed. Each row is one thing that is wrong.
 func TestPlan(t *testing.T) {
-	superseded := wire.Region{Identity: 7, Superseded: &wire.Promotion{Domain: "c"}}.String()
+	root := func(r wire.Region) func(*Facts) {
+		return func(f *Facts) { f.There["LAPSE_CONFIG"].Config.Metadata[wire.RegionKey] = r.String() }
+	}
+	const inItsPlace = `the region in the JetStream domain "a" is not the first any more: the one in "c" was promoted in ` +
+		`its place, and there can be one first region: run lapse demote --first c here, and then lapse serve --follow c`
 	for _, row := range []struct {
 		name    string
 		drain   bool
@@ -68,9 +72,14 @@ func TestPlan(t *testing.T) {
 		{"no answer, and the link is down", false, func(f *Facts) { f.Reach = Reach{Late: true} }, "", false},
 		{"nothing answers, and no process runs", false, func(f *Facts) { f.Seen = &Seen{} }, "", false},
 		{"it cannot hand over", true, func(f *Facts) { f.Reach = Reach{Silent: true} }, "cannot hand over", false},
-		{"another region took its place", true,
-			func(f *Facts) { f.There["LAPSE_CONFIG"].Config.Metadata[wire.RegionKey] = superseded },
-			"there can be one first region", false},
+		{"another region took its place", true, root(wire.Region{Identity: 7, Superseded: &wire.Promotion{Domain: "c"}}),
+			inItsPlace, false},
+		{"it follows another region", true, root(wire.Region{Identity: 7, Follows: "c"}), inItsPlace, false},
+		{"it has handed over to this one", true, root(wire.Region{Identity: 8, Superseded: &wire.Promotion{Domain: "b"}}), "",
+			false},
+		{"its log cannot be read", true,
+			func(f *Facts) { f.There["LAPSE_CONFIG"].Config.Metadata[wire.RegionKey] = "rubbish" },
+			`the log of the region in the JetStream domain "a": `, false},
 		{"another log", true, func(f *Facts) { f.Role.Identity = 8 }, "another log", false},
 		{"Redis is down", true, func(f *Facts) { f.Seen.Problems = []string{"redis: connection refused"} },
 			"not ready here: redis", true},
