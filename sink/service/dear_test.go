@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/seed18712806/lapse/sink"
 	"github.com/seed18712806/lapse/sink/entries"
 	"github.com/seed18712806/lapse/sink/service"
@@ -60,6 +62,10 @@ func TestDearReads(t *testing.T) {
 						work()
 						return wire.ForecastReply{}, nil
 					},
+					collections: func(context.Context, sink.CollectionsOptions) (wire.CollectionsReply, error) {
+						work()
+						return wire.CollectionsReply{}, nil
+					},
 				}, func() bool { return want.lags })
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 				defer cancel()
@@ -68,13 +74,15 @@ func TestDearReads(t *testing.T) {
 				for i := range burst {
 					all.Go(func() {
 						var err error
-						switch i % 4 {
+						switch i % 5 {
 						case 0:
 							_, err = d.Forecast(ctx, "orders", sink.ForecastOptions{})
 						case 1:
 							_, err = d.Count(ctx, "orders")
 						case 2:
 							_, err = d.Query(ctx, "orders", sink.QueryOptions{Where: one, Scan: true})
+						case 3:
+							_, err = d.Collections(ctx, sink.CollectionsOptions{})
 						default:
 							_, err = d.List(ctx, "orders", sink.ListOptions{Prefix: "a"})
 						}
@@ -89,6 +97,13 @@ func TestDearReads(t *testing.T) {
 				synctest.Wait()
 				if n := refused.Load(); n != burst-20 {
 					t.Errorf("%d of %d were refused at once", n, burst)
+				}
+				if n := counted(t, d); n != burst-20 {
+					t.Errorf("%v are counted as refused", n)
+				}
+				registry := prometheus.NewRegistry()
+				if registry.Register(d) != nil || registry.Register(d) == nil {
+					t.Error("a registry does not know what it collects")
 				}
 				_, err := d.Get(ctx, "orders", "1")
 				_, listErr := d.List(ctx, "orders", sink.ListOptions{})

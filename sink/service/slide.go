@@ -95,8 +95,11 @@ func (s Sliding) Renew(ctx context.Context, collection, id string) (sink.Documen
 		return doc, fmt.Errorf("%w: the log did not take the renewal (%w): try again, or read without renew",
 			sink.ErrUnavailable, err)
 	}
-	var ack jetstream.PubAck
-	if json.Unmarshal(reply.Data, &ack) != nil || ack.Stream == "" {
+	var answer struct { // an error has the stream too
+		jetstream.PubAck
+		Error *jetstream.APIError `json:"error"`
+	}
+	if json.Unmarshal(reply.Data, &answer) != nil || answer.Stream == "" || answer.Error != nil {
 		return doc, fmt.Errorf("%w: the log did not take the renewal (%s): try again, or read without renew",
 			sink.ErrUnavailable, reply.Data)
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -131,10 +130,10 @@ func (d *deadLetters) holds(
 
 // letter is the dead letter of an event.
 func (d *deadLetters) letter(e event, msg *client.Ordered, why error) *nats.Msg {
-	header := maps.Clone(e.header)
-	for name := range header {
-		if strings.HasPrefix(name, "Nats-") { // those are about its stream
-			delete(header, name)
+	header := nats.Header{}
+	for name, values := range e.header { // there may be none
+		if !strings.HasPrefix(name, "Nats-") { // those are about its stream
+			header[name] = values
 		}
 	}
 	header[headerReason] = []string{strings.Join(strings.Fields(why.Error()), " ")}

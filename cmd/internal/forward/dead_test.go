@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -77,8 +78,8 @@ func TestF2_TwoGiveUpOneEvent(t *testing.T) {
 	}
 }
 
-// TestF2_ALetterThatIsNoJSON: somebody has published an event whose body is no JSON. Its dead letter is listed, with the
-// body in base64, and so are those behind it.
+// TestF2_ALetterThatIsNoJSON: somebody has published events whose body is no JSON, or that have no header. Their dead
+// letters are listed, with a body that is no JSON in base64, and so are those behind it.
 func TestF2_ALetterThatIsNoJSON(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -95,6 +96,10 @@ func TestF2_ALetterThatIsNoJSON(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if _, err := d.store(t.Context(), event{data: []byte(`{"n":2}`)}, &client.Ordered{Seq: 8}, errors.New("refused"),
+		false); err != nil {
+		t.Fatal(err)
+	}
 	var got []string
 	if err := d.each(t.Context(), func(l Letter) error {
 		var has struct {
@@ -107,7 +112,7 @@ func TestF2_ALetterThatIsNoJSON(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if len(got) != 2 || got[0] != "no JSON" || got[1] != `{"n":1}` {
+	if !slices.Equal(got, []string{"no JSON", `{"n":1}`, `{"n":2}`}) {
 		t.Errorf("the bodies of the dead letters are %q", got)
 	}
 }

@@ -64,12 +64,15 @@ func (e event) structured(extensions ...string) ([]byte, error) {
 		return nil, err
 	}
 	text := bytes.TrimSuffix(b.Bytes(), []byte("}\n"))
+	if len(all) > 0 && len(e.data) > 0 { // somebody else may have published one without a header
+		text = append(text, ',')
+	}
 	switch {
 	case len(e.data) == 0:
 	case json.Valid(e.data):
-		text = append(append(text, `,"data":`...), e.data...)
+		text = append(append(text, `"data":`...), e.data...)
 	default:
-		text = fmt.Appendf(text, `,"data_base64":%q`, base64.StdEncoding.EncodeToString(e.data))
+		text = fmt.Appendf(text, `"data_base64":%q`, base64.StdEncoding.EncodeToString(e.data))
 	}
 	return append(text, '}'), nil
 }

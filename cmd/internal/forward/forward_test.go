@@ -76,16 +76,22 @@ func TestSign(t *testing.T) {
 	}
 }
 
-// TestSecretsThatAreNotValid: a secret has 24 to 64 bytes in base64, and a file has one at least.
+// TestSecretsThatAreNotValid: a secret has 24 to 64 bytes in base64, and a file has one at least. The error tells the
+// line, also behind empty ones.
 func TestSecretsThatAreNotValid(t *testing.T) {
 	for _, text := range []string{"", "\n", "whsec_short", "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 23)),
-		"whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 65)), secret + "\nno"} {
+		"whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 65)), secret + "\n\nno"} {
 		file := filepath.Join(t.TempDir(), "secret")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ReadSecrets(file); err == nil || !strings.Contains(err.Error(), file) {
+		_, err := ReadSecrets(file)
+		if err == nil || !strings.Contains(err.Error(), file) {
 			t.Errorf("%q: %v", text, err)
+		}
+		if line := fmt.Sprintf("line %d is", 1+strings.Count(text, "\n")); text != "" && text != "\n" && !strings.Contains(
+			err.Error(), line) {
+			t.Errorf("%q: %v, want %s", text, err, line)
 		}
 	}
 }

@@ -81,3 +81,46 @@ func TestLettersCannotBeRead(t *testing.T) {
 		t.Errorf("the stream is gone: %v", err)
 	}
 }
+
+// TestCountDeadLooksAtTheEndAlone: of letters that are far from the end of the stream, it counts all and reads none. It
+// reads those that are nearer, whatever lies between them.
+func TestCountDeadLooksAtTheEndAlone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	p := wire.DefaultPrefix
+	stream, err := r.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: p.DeadStream(), FirstSeq: 1000,
+		Subjects: []string{p.Dead("*", "*")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish := func(name string, n int) {
+		t.Helper()
+		for range n {
+			if _, err := r.js.PublishAsync(p.Dead(name, "d"), []byte(`{}`)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		<-r.js.PublishAsyncComplete()
+	}
+	publish("far", 1000)
+	publish("gone", lettersMost*3/4)
+	publish("near", 2)
+	publish("gone", lettersMost*3/4)
+	publish("near", 1)
+	if err := stream.Purge(t.Context(), jetstream.WithPurgeSubject(p.Dead("gone", "d"))); err != nil {
+		t.Fatal(err)
+	}
+	all, err := CountDead(t.Context(), r.js, p, 10)
+	if err != nil || len(all) != 2 {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	if far := all[0]; far.Durable != "far" || far.Count != 1000 || len(far.Last) > 0 {
+		t.Errorf("of %s, %d letters and the last %d", far.Durable, far.Count, len(far.Last))
+	}
+	if near := all[1]; near.Durable != "near" || near.Count != 3 || len(near.Last) != 3 {
+		t.Errorf("of %s, %d letters and the last %d", near.Durable, near.Count, len(near.Last))
+	}
+	if all, err = CountDead(t.Context(), r.js, p, 2); err != nil || len(all[1].Last) != 2 {
+		t.Errorf("two letters at most: %+v, %v", all, err)
+	}
+}

@@ -174,14 +174,16 @@ func ReadSecrets(file string) (all Secrets, err error) {
 	if err != nil {
 		return nil, err
 	}
+	number := 0
 	for line := range strings.Lines(string(content)) {
+		number++
 		if line = strings.TrimSpace(line); line == "" {
 			continue
 		}
 		key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(line, "whsec_"))
 		if err != nil || len(key) < 24 || len(key) > 64 {
 			return nil, fmt.Errorf("%s: line %d is not valid: use a secret of Standard Webhooks, which is whsec_ and 24 to 64 "+
-				"random bytes in base64", file, len(all)+1)
+				"random bytes in base64", file, number)
 		}
 		secret, err := webhooks.NewWebhookRaw(key)
 		if err != nil {

@@ -58,7 +58,14 @@ func newRig(t *testing.T, js jetstream.JetStream, server string, replicas int) *
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		}
 	}))
-	t.Cleanup(func() { r.hub.Close(); r.web.Close(); c.Close() })
+	t.Cleanup(func() {
+		r.hub.Close()
+		r.web.Close()
+		c.Close()
+		if n := len(r.hub.catching); n > 0 {
+			t.Errorf("%d batches are being read, and nobody reads", n)
+		}
+	})
 	return r
 }
 
@@ -126,7 +133,7 @@ func (f *follower) follow(upTo uint64) {
 	}
 }
 
-// connect makes one connection, which ends with that event, or when the server ends it.
+// connect makes one connection, which ends with that event, or when the server ends it. The server then says why.
 func (f *follower) connect(upTo uint64) {
 	f.r.t.Helper()
 	ctx, cancel := context.WithTimeout(f.r.t.Context(), limit)
@@ -144,6 +151,7 @@ func (f *follower) connect(upTo uint64) {
 	if kind := resp.Header.Get("Content-Type"); resp.StatusCode == http.StatusOK && kind != "text/event-stream" {
 		f.r.t.Errorf("a browser takes no events of the type %q", kind)
 	}
+	dropped := f.dropped
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 		switch name, value, _ := strings.Cut(lines.Text(), ": "); {
 		case name == "event" && value == "gap":
@@ -158,5 +166,8 @@ func (f *follower) connect(upTo uint64) {
 				return
 			}
 		}
+	}
+	if resp.StatusCode == http.StatusOK && f.dropped == dropped {
+		f.r.t.Error("a connection has ended without a reason")
 	}
 }
