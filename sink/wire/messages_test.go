@@ -399,7 +399,7 @@ func TestValidTraceparent(t *testing.T) {
 			"-" + parent + "-01",
 		"00-" + id + "-" + parent + "-0A", "00-" + id + "-" + parent + "-01-more", "00-" + id + "-" + parent +
 			"-01-", "00-" + id + "-" + parent + "-011",
-		"01-" + id + "-" + parent + "-01.more", "01-" + id + "-" + parent + "-01-a b", "01-" + id + "-" + parent +
+		"01-" + id + "-" + parent + "-01-", "01-" + id + "-" + parent + "-01.more", "01-" + id + "-" + parent + "-01-a b", "01-" + id + "-" + parent +
 			"-01-a\n", "01-" + id + "-" + parent + "-01-" + strings.Repeat("x", 145),
 		"00_" + id + "-" + parent + "-01", "00-" + id + "_" + parent + "-01", "00-" + id + "-" + parent + "_01", "00-" + id +
 			"00-" + parent[2:] + "-01", " 00-" + id + "-" + parent + "-01", "00-" + id + "-" + parent + "-01 ",
