@@ -64,3 +64,42 @@ func TestFetch(t *testing.T) {
 		t.Error("the caller has stopped, and there is no error")
 	}
 }
+
+// ended is a consumer whose fetches bring nothing and end with an error.
+type ended struct {
+	jetstream.Consumer
+	err error
+}
+
+func (e ended) Fetch(int, ...jetstream.FetchOpt) (jetstream.MessageBatch, error) {
+	return endedBatch{err: e.err}, nil
+}
+
+// endedBatch is what such a fetch returns.
+type endedBatch struct {
+	jetstream.MessageBatch
+	err error
+}
+
+func (b endedBatch) Error() error { return b.err }
+func (b endedBatch) Messages() <-chan jetstream.Msg {
+	none := make(chan jetstream.Msg)
+	close(none)
+	return none
+}
+
+// TestFetchEnds: that the time of a fetch is over is no error unless the caller has stopped; every other end is one.
+func TestFetchEnds(t *testing.T) {
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	for _, c := range []struct {
+		ctx       context.Context
+		err, want error
+	}{{t.Context(), nil, nil}, {t.Context(), context.DeadlineExceeded, nil},
+		{stopped, context.DeadlineExceeded, context.DeadlineExceeded},
+		{t.Context(), jetstream.ErrNoHeartbeat, jetstream.ErrNoHeartbeat}} {
+		if err := new(Tail).fetch(c.ctx, ended{err: c.err}, new(uint64)); !errors.Is(err, c.want) {
+			t.Errorf("a fetch that ends with %v: %v, want %v", c.err, err, c.want)
+		}
+	}
+}
