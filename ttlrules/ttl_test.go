@@ -222,6 +222,52 @@ func TestWithinAMaxLife(t *testing.T) {
 	}
 }
 
+// TestAVersionWithinAMaxLife: a version has a limit, maxLife after its document was created, unless a cut or its own TTL
+// expires it sooner. It is not before the instant of the write. One that inherits and is not as old as its document
+// takes the default.
+func TestAVersionWithinAMaxLife(t *testing.T) {
+	const life, at = 100, 50_000
+	for name, row := range map[string]struct {
+		clock   ttlrules.Clock
+		maxLife int32
+		def     ttlrules.Default
+		created int64
+		want    ttlrules.Clock
+	}{
+		"no maxLife":      {ttlrules.Clock{Ts: at, TTL: 900}, 0, 60, 1000, ttlrules.Clock{Ts: at, TTL: 900}},
+		"off":             {ttlrules.Clock{Ts: at, TTL: 900}, life, ttlrules.Off, 1000, ttlrules.Clock{Ts: at, TTL: 900}},
+		"new, inherits":   {ttlrules.Clock{Ts: at}, life, 60, at, ttlrules.Clock{Ts: at}},
+		"new, shorter":    {ttlrules.Clock{Ts: at, TTL: life}, life, 60, at, ttlrules.Clock{Ts: at, TTL: life}},
+		"new, longer":     {ttlrules.Clock{Ts: at, TTL: life + 1}, life, 60, at, ttlrules.Clock{Ts: at, TTL: life + 1, Limit: 150_000}},
+		"new, never":      {ttlrules.Clock{Ts: at, TTL: -1}, life, 60, at, ttlrules.Clock{Ts: at, TTL: -1, Limit: 150_000}},
+		"new, kept":       {ttlrules.Clock{Ts: at, Kept: 1000}, life, 60, 1000, ttlrules.Clock{Ts: at, Kept: 1000}},
+		"absolute":        {ttlrules.Clock{Ts: at, Absolute: 60_000}, life, 60, at, ttlrules.Clock{Ts: at, Absolute: 60_000, Limit: 150_000}},
+		"not after":       {ttlrules.Clock{Ts: at, NotAfter: 60_000}, life, 60, at, ttlrules.Clock{Ts: at, NotAfter: 60_000, Limit: 150_000}},
+		"again, shorter":  {ttlrules.Clock{Ts: at, TTL: 1}, life, 60, at - 1, ttlrules.Clock{Ts: at, TTL: 1, Limit: 149_999}},
+		"again, inherits": {ttlrules.Clock{Ts: at}, life, 60, at - 1, ttlrules.Clock{Ts: at, TTL: 60, ByDefault: true, Limit: 149_999}},
+		"no default":      {ttlrules.Clock{Ts: at}, life, -1, at - 1, ttlrules.Clock{Ts: at, TTL: -1, ByDefault: true, Limit: 149_999}},
+		"slid, inherits": {ttlrules.Clock{Ts: 1000, Kept: at}, life, 60, 1000,
+			ttlrules.Clock{Ts: 1000, Kept: at, TTL: 60, ByDefault: true, Limit: 101_000}},
+		"too old": {ttlrules.Clock{Ts: at, TTL: 1}, life, 60, -60_000, ttlrules.Clock{Ts: at, TTL: 1, Limit: at}},
+	} {
+		if got := row.clock.Within(row.maxLife, row.def, row.created, at); got != row.want {
+			t.Errorf("%s: %+v, want %+v", name, got, row.want)
+		}
+	}
+}
+
+// TestSlid: after a read the clock counts from that instant, and nothing else has changed.
+func TestSlid(t *testing.T) {
+	c := ttlrules.Clock{Ts: 5000, TTL: 7, Kept: 1000, NotAfter: 3, Limit: 4, ByDefault: true, Seq: 9, Band: 2}
+	want := c
+	want.Band = 0
+	for at, kept := range map[int64]int64{8000: 8000, 4999: 4999, 5000: 0} {
+		if want.Kept = kept; c.Slid(at) != want || c.Slid(at).Begin() != at {
+			t.Errorf("renewed at %d: %+v, want %+v", at, c.Slid(at), want)
+		}
+	}
+}
+
 // TestBand: a score of the index by inheritance tells its band, one of the other index is in none.
 func TestBand(t *testing.T) {
 	for band := range 3 {

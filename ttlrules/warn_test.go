@@ -70,3 +70,23 @@ func TestWarningsAreASlice(t *testing.T) {
 		}
 	})
 }
+
+// TestWarnShift: what stands in an index is to be warned of so many seconds before its deadline, if anything in it
+// expires by the current default.
+func TestWarnShift(t *testing.T) {
+	for _, c := range []struct {
+		def   ttlrules.Default
+		in    ttlrules.Index
+		shift int64
+		ok    bool
+	}{
+		{60, ttlrules.ByInherit, 53_000, true}, {1, ttlrules.ByInherit, -6000, true}, {60, ttlrules.ByOwn, -7000, true},
+		{ttlrules.NoDefault, ttlrules.ByOwn, -7000, true}, {ttlrules.NoDefault, ttlrules.ByInherit, 0, false},
+		{ttlrules.Off, ttlrules.ByOwn, 0, false}, {ttlrules.Off, ttlrules.ByInherit, 0, false}, {60, ttlrules.NotIndexed, 0, false},
+	} {
+		h := ttlrules.History{}.With(10, 1, 5).With(20, 2, c.def)
+		if shift, ok := h.WarnShift(c.in, 7); ok != c.ok || ok && shift != c.shift {
+			t.Errorf("default %d, index %d: %d, %t, want %d, %t", c.def, c.in, shift, ok, c.shift, c.ok)
+		}
+	}
+}

@@ -120,3 +120,24 @@ func TestPutOfNoNumber(t *testing.T) {
 		t.Errorf("stored with %v", err)
 	}
 }
+
+// TestRemoveWithoutABucket: a removal from a bucket that does not exist is an error, and no panic.
+func TestRemoveWithoutABucket(t *testing.T) {
+	p := startNATS(t).prepare("a", Options{})
+	if err := p.bucket.Remove(t.Context(), "b", 0); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("removed with %v, want ErrStreamNotFound", err)
+	}
+}
+
+// TestDescribe: a process tells the others when it has started: when its options say, and else when the member was made.
+func TestDescribe(t *testing.T) {
+	s := startNATS(t)
+	for started, least := range map[wire.Time]wire.Time{7: 7, 0: wire.Time(time.Now().UnixMilli())} {
+		opts := Options{Describe: func() wire.Member { return wire.Member{ID: "no", Name: "no", Owns: []int{3}, Started: started} }}
+		got := s.prepare("a", opts).describe()
+		if got.ID != "a" || got.Name != "name of a" || got.Owns != nil || got.Seen < least || got.Started < least ||
+			started != 0 && got.Started != started || got.Problem != "" {
+			t.Errorf("started at %d: %+v", started, got)
+		}
+	}
+}

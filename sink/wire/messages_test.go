@@ -239,6 +239,15 @@ func TestEncodeIsWhatTheTagsSay(t *testing.T) {
 		warning := wire.Expiring{event.ID, event.Collection, event.Document, event.Omitted, event.Etag, event.Ts, event.TTL,
 			event.ExpiredAt, rapid.Int32().Draw(t, "before")}
 		same(t, warning, warning.Encode())
+		due := wire.Due{event.ID, event.Collection, drawBytes(t, "target"), event.Document, event.Omitted, event.Etag,
+			event.ExpiredAt}
+		same(t, due, due.Encode())
+		change := wire.Change{ID: event.ID, Collection: event.Collection, Document: event.Document, Omitted: event.Omitted,
+			Unchanged: rapid.Bool().Draw(t, "unchanged"), Ts: event.Ts}
+		if rapid.Bool().Draw(t, "stands") {
+			change.Etag, change.ExpiresAt = event.Etag, ptr(event.ExpiredAt)
+		}
+		same(t, change, change.Encode())
 
 		page := wire.ListReply{Documents: []wire.Document{}, Continuation: drawBytes(t, "continuation")}
 		for range rapid.IntRange(0, 3).Draw(t, "documents") {
@@ -246,6 +255,9 @@ func TestEncodeIsWhatTheTagsSay(t *testing.T) {
 				Document: document.Draw(t, "document")}
 			if rapid.Bool().Draw(t, "expires") {
 				d.ExpiresAt = ptr(when.Draw(t, "expiresAt"))
+			}
+			if rapid.Bool().Draw(t, "delivers") {
+				d.Target = drawBytes(t, "target")
 			}
 			if rapid.Bool().Draw(t, "more") {
 				d.Clock, d.Created, d.Deadline, d.NotAfter, d.Traceparent = when.Draw(t, "clock"), when.Draw(t,
@@ -372,6 +384,7 @@ func TestValidTraceparent(t *testing.T) {
 		"00-" + id + "-" + parent + "-01", "00-" + id + "-" + parent + "-00", "00-" + id + "-" + parent + "-ff",
 		"01-" + id + "-" + parent + "-01", "fe-" + id + "-" + parent + "-01", "cc-" + id + "-" + parent +
 			"-01-what-the-future-has",
+		"01-" + id + "-" + parent + "-01-!~", "01-" + id + "-" + parent + "-01-" + strings.Repeat("x", 144), // 200 bytes
 	} {
 		if !wire.ValidTraceparent(good) {
 			t.Errorf("%q is not valid", good)
@@ -386,8 +399,8 @@ func TestValidTraceparent(t *testing.T) {
 			"-" + parent + "-01",
 		"00-" + id + "-" + parent + "-0A", "00-" + id + "-" + parent + "-01-more", "00-" + id + "-" + parent +
 			"-01-", "00-" + id + "-" + parent + "-011",
-		"01-" + id + "-" + parent + "-01.more", "01-" + id + "-" + parent + "-01-a b", "01-" + id + "-" + parent +
-			"-01-a\n", "01-" + id + "-" + parent + "-01-" + strings.Repeat("x", 200),
+		"01-" + id + "-" + parent + "-01-", "01-" + id + "-" + parent + "-01.more", "01-" + id + "-" + parent + "-01-a b", "01-" + id + "-" + parent +
+			"-01-a\n", "01-" + id + "-" + parent + "-01-" + strings.Repeat("x", 145),
 		"00_" + id + "-" + parent + "-01", "00-" + id + "_" + parent + "-01", "00-" + id + "-" + parent + "_01", "00-" + id +
 			"00-" + parent[2:] + "-01", " 00-" + id + "-" + parent + "-01", "00-" + id + "-" + parent + "-01 ",
 	} {

@@ -203,6 +203,10 @@ func TestNameErrorTexts(t *testing.T) {
 		{wire.CheckID("a" + long), `id "a` + strings.Repeat("é",
 			29) + `..." is 401 bytes long: use 1 to 255 bytes of UTF-8 text.`},
 		{wire.CheckID("a\xff"), `id "a\xff" is not UTF-8: use 1 to 255 bytes of UTF-8 text.`},
+		{wire.CheckCollection(strings.Repeat("x", 59) + "."), `collection "` + strings.Repeat("x",
+			59) + `." contains ".": use 1 to 128 of A-Z a-z 0-9 _ -.`}, // 60 bytes are not shortened
+		{wire.CheckCollection(strings.Repeat("x", 60) + "."), `collection "` + strings.Repeat("x",
+			60) + `..." contains ".": use 1 to 128 of A-Z a-z 0-9 _ -.`},
 	} {
 		if tt.err == nil || tt.err.Error() != tt.want {
 			t.Errorf("got  %v\nwant %s", tt.err, tt.want)

@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"errors"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -79,6 +80,163 @@ func TestParseForecast(t *testing.T) {
 	}
 }
 
+// TestForecastInRange: an option of a forecast may be each value of its range, and none beside it.
+func TestForecastInRange(t *testing.T) {
+	const longest = ttlrules.MaxSeconds * time.Second
+	for _, good := range []wire.ForecastOptions{{}, {Buckets: 1, Within: time.Millisecond}, {Buckets: wire.MaxBuckets},
+		{Within: longest}, {Least: ttlrules.MaxSeconds, Most: ttlrules.MaxSeconds}, {MaxLife: ptr(int32(0))},
+		{Default: ptr(ttlrules.NoDefault)}, {Default: ptr(ttlrules.Default(ttlrules.MaxSeconds))}} {
+		if err := good.Check(); err != nil {
+			t.Errorf("%+v: %v", good, err)
+		}
+	}
+	for _, bad := range []wire.ForecastOptions{{Buckets: -1}, {Buckets: wire.MaxBuckets + 1}, {Within: -1},
+		{Buckets: 1, Within: time.Millisecond - 1}, {Within: longest + 1}, {Least: -1}, {Most: -1}, {MaxLife: ptr(int32(-1))},
+		{Default: ptr(ttlrules.NoDefault - 1)}} {
+		if err := bad.Check(); !errors.Is(err, wire.ErrInvalidRequest) {
+			t.Errorf("%+v: %v, want ErrInvalidRequest", bad, err)
+		}
+	}
+}
+
+// TestListInRange: likewise of a list.
+func TestListInRange(t *testing.T) {
+	const longest = ttlrules.MaxSeconds * time.Second
+	for _, good := range []wire.ListOptions{{}, {Limit: 1}, {Limit: wire.MaxListLimit}, {Within: time.Millisecond},
+		{Within: longest}, {Prefix: strings.Repeat("x", wire.MaxID)}, {Order: wire.ByDeadline}} {
+		if err := good.Check(); err != nil {
+			t.Errorf("%+v: %v", good, err)
+		}
+	}
+	for _, bad := range []wire.ListOptions{{Limit: -1}, {Limit: wire.MaxListLimit + 1}, {Within: -1}, {Within: 1},
+		{Within: longest + 1}, {Order: wire.ByID}} {
+		if err := bad.Check(); !errors.Is(err, wire.ErrInvalidRequest) {
+			t.Errorf("%+v: %v, want ErrInvalidRequest", bad, err)
+		}
+	}
+}
+
+// TestTextFields: the parameters of a URL ask for the forecast that the same properties ask for as JSON.
+func TestTextFields(t *testing.T) {
+	for name, c := range map[string][2]string{
+		"numbers":     {`buckets=3&within=90s&minTtl=5&maxTtl=9&maxLife=0`, `{"buckets":3,"within":"90s","minTtl":5,"maxTtl":9,"maxLife":0}`},
+		"off":         {`defaultTtl=null`, `{"defaultTtl":null}`},
+		"no default":  {`defaultTtl=-1`, `{"defaultTtl":-1}`},
+		"empty texts": {`buckets=&within=&minTtl=&maxTtl=`, ``},
+	} {
+		texts, err := url.ParseQuery(c[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := wire.ParseForecast(wire.TextFields(texts))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		f, err := wire.ParseFields([]byte(c[1]), wire.ForecastFields...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := wire.ParseForecast(f)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v\n%s", name, err, diff)
+		}
+	}
+	for _, text := range []string{"maxLife=", "maxLife=null", "minTtl=null", "buckets=x"} {
+		texts, err := url.ParseQuery(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o, err := wire.ParseForecast(wire.TextFields(texts)); !errors.Is(err, wire.ErrInvalidRequest) {
+			t.Errorf("%s: %+v, %v, want ErrInvalidRequest", text, o, err)
+		}
+	}
+}
+
+// TestOptionErrors: the error about a property names it and its value, and says what is allowed.
+func TestOptionErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"limit":0}`:        "limit 0 is not valid: use a whole number from 1 to 1000",
+		`{"limit":"x"}`:      "limit (a string) is not valid: use a whole number from 1 to 1000",
+		`{"continuation":1}`: "continuation (a number) is not valid: use a string",
+		`{"order":7}`:        `order (a number) is not valid: use "deadline", or in a query also "id"`,
+		`{"order":"id"}`:     `order "id" is not valid: use "deadline", or leave it out`,
+		`{"until":"noon"}`:   `until "noon" is not valid: use an instant in RFC 3339`,
+		`{"within":"soon"}`:  `within "soon" is not valid: use a duration over 0`,
+		`{"within":"9us"}`:   "within 9µs is not valid: use a duration from a millisecond to 24855 days",
+		`{"prefix":1}`:       "prefix (a number) is not valid: use a string of up to 255 bytes",
+		`{"other":1}`:        `property "other" is not known: use an object with limit, continuation, order`,
+		`[]`:                 "the body is not a JSON object: use an object with limit",
+		`{"until":"2026-01-31T12:00:00Z","within":"1s"}`: "until and within are both set",
+	} {
+		f, err := wire.ParseFields([]byte(text), wire.ListFields...)
+		if err == nil {
+			_, err = wire.ParseList(f)
+		}
+		if !errors.Is(err, wire.ErrInvalidRequest) || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+	for name, want := range map[string]string{"maxLife": "or 0 for none", "minTtl": "from 1 to 2147483647",
+		"where": "an object of conditions", "renew": "true or false", "scan": "true or false", "buckets": "from 1 to 1000"} {
+		f := wire.Fields{name: []byte(`[]`)}
+		var number int
+		if _, err := f.Read(name, &number); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+	}
+}
+
+// TestParseClock: a clock that is kept has a beginning, and may say when its document was created, not after that.
+func TestParseClock(t *testing.T) {
+	const begin, earlier = "2026-01-31T18:00:00Z", "2026-01-31T09:00:00Z"
+	const at, created wire.Time = 1769882400000, 1769850000000
+	for _, c := range []struct {
+		begin, created string
+		want           wire.Time
+	}{{begin, "", 0}, {begin, earlier, created}, {begin, begin, at}, {begin, "1970-01-01T00:00:00.001Z", 1}} {
+		text := wire.FormatClock(c.begin, c.created)
+		if b, first, err := wire.ParseClock(text); err != nil || b != at || first != c.want {
+			t.Errorf("%s is %v, %v, %v, want %v, %v", text, b, first, err, at, c.want)
+		}
+	}
+	if got := wire.FormatClock("", earlier); got != "" {
+		t.Errorf("without a beginning there is the clock %q", got)
+	}
+	for _, bad := range []string{"", "noon", "noon; created=" + earlier, begin + "; created=", begin + "; created=noon",
+		begin + "; created=1970-01-01T00:00:00Z", begin + "; created=2026-01-31T18:00:00.001Z", begin + ";created=" + earlier} {
+		if b, first, err := wire.ParseClock(bad); err == nil {
+			t.Errorf("%q is %v, %v", bad, b, first)
+		}
+	}
+}
+
+// TestNoCollection: the sentence about a collection that does not exist names the nearest one, but not to a client that
+// may not know it.
+func TestNoCollection(t *testing.T) {
+	plain := wire.NoCollection("order", "")
+	if !strings.HasPrefix(plain, "there is no collection order: configure it first (lapse config order ") {
+		t.Errorf("%q", plain)
+	}
+	near := wire.NoCollection("order", "orders")
+	if near != plain+" Did you mean orders?" || wire.WithoutNearest(near) != plain || wire.WithoutNearest(plain) != plain {
+		t.Errorf("%q, and without the nearest %q", near, wire.WithoutNearest(near))
+	}
+}
+
+// TestLogRulesBodyEqual: two bodies are equal if both parts are.
+func TestLogRulesBodyEqual(t *testing.T) {
+	a := wire.LogRulesBody{Open: true, ReplyPrefixes: []string{"a", "b"}}
+	for _, c := range []struct {
+		b    wire.LogRulesBody
+		want bool
+	}{{a, true}, {wire.LogRulesBody{ReplyPrefixes: a.ReplyPrefixes}, false}, {wire.LogRulesBody{Open: true}, false},
+		{wire.LogRulesBody{Open: true, ReplyPrefixes: []string{"a", "c"}}, false}} {
+		if a.Equal(c.b) != c.want || c.b.Equal(a) != c.want {
+			t.Errorf("%v equals %v: want %t", a, c.b, c.want)
+		}
+	}
+}
+
 // TestParseFields: a request with another property, or that is no object, is refused.
 func TestParseFields(t *testing.T) {
 	for _, text := range []string{`[]`, `{`, `{"limit":1,"other":2}`, `{} {}`} {
@@ -117,9 +275,13 @@ func TestParseInstant(t *testing.T) {
 
 // TestNearest: a mistaken name is near to one that one or two mistakes make of it, or that begins with it.
 func TestNearest(t *testing.T) {
+	if got := wire.Nearest("order", []string{"orderly", "orders", "orderz", "ordersx"}); got != "orders" {
+		t.Errorf("of several that are equally near, the shortest and first is %q, want orders", got)
+	}
 	names := []string{"orders", "sessions", "carts"}
 	for name, want := range map[string]string{"order": "orders", "ordres": "orders", "Orders": "orders", "cart": "carts",
-		"sess": "sessions", "sesions": "sessions", "devices": "", "xyz": ""} {
+		"sess": "sessions", "sesions": "sessions", "devices": "",
+		"xyz": "", "": "", "o": "orders", "orsdre": "", "sesion": "sessions", "catrs": "carts", "xarts": "carts", "xxrts": ""} {
 		if got := wire.Nearest(name, names); got != want {
 			t.Errorf("%q is near %q, want %q", name, got, want)
 		}

@@ -88,4 +88,14 @@ func TestOneShardHasNoNumber(t *testing.T) {
 	if got := wire.SourceSequence(nats.Header{"Nats-Stream-Source": {"LAPSE_CONFIG 17 > > lapse.config.c"}}); got != 17 {
 		t.Errorf("the sequence is %d, want 17", got)
 	}
+	for _, text := range []string{"", "LAPSE_CONFIG", "LAPSE_CONFIG x"} {
+		if got := wire.SourceSequence(nats.Header{"Nats-Stream-Source": {text}}); got != 0 {
+			t.Errorf("%q has the sequence %d", text, got)
+		}
+	}
+	for text, want := range map[string]int{"1": 1, "64": 64, "": 0, "0": 0, "-1": 0, "65": 0, "two": 0} {
+		if got, err := wire.ParseShards(map[string]string{wire.ShardsKey: text}); got != want || err == nil != (want > 0) {
+			t.Errorf("%q is %d shards, %v, want %d", text, got, err, want)
+		}
+	}
 }

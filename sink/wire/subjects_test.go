@@ -31,6 +31,30 @@ func TestSubjects(t *testing.T) {
 		{p.LogStream(), "LAPSE_LOG"},
 		{p.EventsStream(), "LAPSE_EVENTS"},
 		{p.CheckpointBucket(), "LAPSE_CHECKPOINTS"},
+		{p.CheckpointStream(), "KV_LAPSE_CHECKPOINTS"},
+		{p.CheckpointSubject(wire.SnapshotKey(2)), "$KV.LAPSE_CHECKPOINTS.snapshot.2"},
+		{p.ConfigStream(), "LAPSE_CONFIG"},
+		{p.RootStream(1), "LAPSE_LOG"},
+		{p.RootStream(2), "LAPSE_CONFIG"},
+		{strings.Join(p.MirrorStreams(1), " "), "LAPSE_EVENTS OBJ_LAPSE_SNAPSHOTS LAPSE_LOG"},
+		{strings.Join(p.MirrorStreams(2), " "), "LAPSE_EVENTS OBJ_LAPSE_SNAPSHOTS LAPSE_LOG_0 LAPSE_LOG_1 LAPSE_CONFIG"},
+		{p.SnapshotStream(), "OBJ_" + p.SnapshotBucket()},
+		{p.DeadStream(), "LAPSE_DEAD"},
+		{p.Dead("mailer", "a%2Eb"), "lapse.dead.mailer.a%2Eb"},
+		{p.Resend("mailer"), "lapse.resend.mailer"},
+		{p.MembersBucket(), "LAPSE_MEMBERS"},
+		{wire.LeaseKey(2), "lease.2"},
+		{wire.MemberKey("m1"), "member.m1"},
+		{wire.FollowerKey("hub"), "follower.hub"},
+		{p.Beat(2), "lapse.beat.2"},
+		{p.Fence(2), "lapse.fence.2"},
+		{p.Probe(), "lapse.fence.probe"},
+		{p.Snapshot(2), "lapse.snapshot.2"},
+		{p.Region("hub"), "lapse.region.hub"},
+		{p.ReadCollections(), "lapse.read.collections"},
+		{p.Log(0, 1).Pause(), "lapse.pause"},
+		{p.Log(2, 4).Pause(), "lapse.shard.2.pause"},
+		{p.Bucket(wire.KindDue, "orders", 7), "lapse.due.orders.7"},
 		{strings.Join(p.Log(0, 1).Subjects(), " "), "lapse.write.> lapse.config.> lapse.drop.> lapse.tick"},
 		{strings.Join(p.EventSubjects(), " "), "lapse.expired.> lapse.expiring.> lapse.due.> lapse.changed.> " +
 			"lapse.rejected.> lapse.fence.*"},
@@ -68,6 +92,37 @@ func TestParsePrefix(t *testing.T) {
 		if !strings.Contains(err.Error(), "is not valid: use 1 to 32 of A-Z a-z 0-9 _ -.") {
 			t.Errorf("ParsePrefix(%q): error %q does not say what is allowed", s, err)
 		}
+	}
+}
+
+// TestPrefixOrDefault: options without a prefix mean the default one, and every other prefix is checked.
+func TestPrefixOrDefault(t *testing.T) {
+	for p, want := range map[wire.Prefix]wire.Prefix{"": "lapse", "acme": "acme"} {
+		if got, err := p.OrDefault(); err != nil || got != want {
+			t.Errorf("%q is %q, %v, want %q", p, got, err, want)
+		}
+	}
+	if got, err := wire.Prefix("a.b").OrDefault(); !errors.Is(err, wire.ErrInvalidName) || got != "" {
+		t.Errorf("a.b is %q, %v, want ErrInvalidName", got, err)
+	}
+}
+
+// TestIsInbox: an outcome goes to a subject without wildcards under _INBOX, or under a prefix that the operator allows.
+func TestIsInbox(t *testing.T) {
+	inboxes := wire.Inboxes([]string{"_INBOX_acme", "a.b"})
+	for subject, want := range map[string]bool{
+		"_INBOX.x": true, "_INBOX.x.y": true, "_INBOX_acme.x": true, "a.b.c": true, "a.b.!~": true, "_INBOX.a*": true,
+		"": false, "_INBOX": false, "_INBOX.": false, "_INBOX.x.": false, "_INBOX..x": false, "_INBOX_acme": false,
+		"_INBOX_acmes.x": false, "a.c.b": false, "lapse.write.upsert.c.x": false, "x._INBOX.x": false,
+		"_INBOX.*": false, "_INBOX.x.>": false, "_INBOX.*.x": false, "_INBOX.a b": false, "_INBOX.a\x7f": false, "_INBOX.ü": false,
+		"_INBOX." + strings.Repeat("x", 1024-7): true, "_INBOX." + strings.Repeat("x", 1024-6): false,
+	} {
+		if got := wire.IsInbox(subject, inboxes); got != want {
+			t.Errorf("%.40q is an inbox: %t, want %t", subject, got, want)
+		}
+	}
+	if wire.IsInbox("_INBOX_acme.x", wire.Inboxes(nil)) {
+		t.Error("an outcome goes to a prefix that nobody has allowed")
 	}
 }
 
@@ -152,7 +207,8 @@ func FuzzRejected(f *testing.F) {
 
 // A reply prefix must not include subjects of lapse or of the server.
 func TestCheckReplyPrefix(t *testing.T) {
-	for _, good := range []string{"_MYINBOX", "_INBOX_acme", "_INBOX", "a.b", "team.inbox.7", "lapse2", "LAPSE", "a$"} {
+	for _, good := range []string{"_MYINBOX", "_INBOX_acme", "_INBOX", "a.b", "team.inbox.7", "lapse2", "LAPSE", "a$",
+		"!", "~", "a.lapse", strings.Repeat("x", 255)} {
 		if err := wire.DefaultPrefix.CheckReplyPrefix(good); err != nil {
 			t.Errorf("%q: %v", good, err)
 		}

@@ -2,6 +2,7 @@ package layout
 
 import (
 	"encoding/hex"
+	"errors"
 	"strings"
 	"testing"
 
@@ -76,6 +77,12 @@ func TestHeaderBytes(t *testing.T) {
 		if h, err := ParseHeader(value[:min(len(value), LifeHeaderLen)]); err != nil || h != cut {
 			t.Errorf("%s without its target and trace is read as %+v, %v", c.name, h, err)
 		}
+		checkDamaged(t, value+"{}")
+		var clock Header
+		clock.SetClock(c.header.Clock())
+		if cut.Created = 0; clock != cut {
+			t.Errorf("%s has the clock %+v, and a header with that is %+v", c.name, c.header.Clock(), clock)
+		}
 		if in, score := c.header.Index(); in != c.index || score != c.score {
 			t.Errorf("%s stands in index %d at %d, want %d at %d", c.name, in, score, c.index, c.score)
 		}
@@ -98,6 +105,37 @@ func TestHeaderBytes(t *testing.T) {
 		bad(b)
 		if h, _, err := ParseDocument(string(b) + "{}"); err == nil {
 			t.Errorf("%s is read as %+v", name, h)
+		}
+	}
+}
+
+// checkDamaged checks that a value which is cut off anywhere, or has another byte anywhere, is either refused or is
+// read as what would be stored so.
+func checkDamaged(t *testing.T, value string) {
+	t.Helper()
+	check := func(value string) {
+		t.Helper()
+		h, body, err := ParseDocument(value)
+		switch {
+		case err != nil && (!errors.Is(err, ErrHeader) || h != (Header{}) || body != ""):
+			t.Errorf("%x is refused as %+v, %q, %v", value, h, body, err)
+		case err == nil && string(h.Append(nil))+body != value:
+			t.Errorf("%x is read as %+v, %q, which is stored as %x", value, h, body, h.Append(nil))
+		}
+		// What is in front of a target is enough for ParseHeader, and it agrees with ParseDocument.
+		if only, err := ParseHeader(value[:min(len(value), LifeHeaderLen)]); err == nil {
+			only.Target, only.Trace = h.Target, h.Trace
+			if body != "" && only != h {
+				t.Errorf("%x is read as %+v, and as a header alone as %+v", value, h, only)
+			}
+		} else if !errors.Is(err, ErrHeader) || only != (Header{}) || body != "" {
+			t.Errorf("%x is refused as a header alone: %+v, %v", value, only, err)
+		}
+	}
+	for i := range value {
+		check(value[:i])
+		for _, b := range []byte{0, 1, value[i] - 1, value[i] + 1, value[i] ^ 0x80, 0xff} {
+			check(value[:i] + string([]byte{b}) + value[i+1:])
 		}
 	}
 }

@@ -93,3 +93,110 @@ func TestRunnerWaitsNoLonger(t *testing.T) {
 		t.Errorf("keys %v", keys)
 	}
 }
+
+// pipelines notes how many scripts go out in each pipeline.
+type pipelines struct {
+	redis.Hook
+	sizes chan int
+}
+
+func (p pipelines) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (p pipelines) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (p pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if cmds[0].Name() == "evalsha" { // a connection begins with a pipeline too
+			p.sizes <- len(cmds)
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// TestOnlySmallScriptsShareAPipeline: the scripts that wait go out in their order, as many in a pipeline as have its
+// number of arguments together. One that has more goes out alone.
+func TestOnlySmallScriptsShareAPipeline(t *testing.T) {
+	client := redistest.StartMini(t).Client
+	sizes := make(chan int, 10)
+	client.AddHook(pipelines{sizes: sizes})
+	r := NewRunner(client, 1)
+	r.underWay = 1
+	script := redis.NewScript(`return {#ARGV}`)
+	var calls []*call
+	for _, n := range []int{128, 128, 1, 255, 1, pipelineArgs + 1, 2, 3} {
+		c := &call{ctx: t.Context(), script: script, args: make([]any, n), done: make(chan struct{})}
+		for i := range c.args {
+			c.args[i] = i
+		}
+		calls = append(calls, c)
+	}
+	r.waiting = calls
+	r.finish(true)
+	for _, c := range calls {
+		<-c.done
+		if v, err := c.cmd.Slice(); err != nil || Reply(v).Int(0) != int64(len(c.args)) {
+			t.Errorf("a script with %d arguments: %v, %v", len(c.args), v, err)
+		}
+	}
+	for i, want := range []int{2, 2, 1, 1, 2} {
+		if got := <-sizes; got != want {
+			t.Errorf("pipeline %d has %d scripts, want %d", i, got, want)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.silent || len(r.waiting) > 0 {
+		t.Errorf("silent %t, %d wait", r.silent, len(r.waiting))
+	}
+}
+
+// TestASilentMaster: where other masters may answer, a call gets an error at once if enough others wait for a master
+// that has not answered for a while. It waits if fewer do, if the master answered just now, or if there is no other.
+func TestASilentMaster(t *testing.T) {
+	client := redistest.StartMini(t).Client
+	script := redis.NewScript(`return {1}`)
+	long := time.Now().Add(-time.Hour)
+	for name, c := range map[string]struct {
+		runner *Runner
+		want   error
+	}{
+		"silent":             {&Runner{cluster: true, heard: long, waiting: make([]*call, mostWaiting)}, ErrUnavailable},
+		"few wait":           {&Runner{cluster: true, heard: long, waiting: make([]*call, mostWaiting-1)}, context.DeadlineExceeded},
+		"answered just now":  {&Runner{cluster: true, heard: time.Now().Add(time.Hour), waiting: make([]*call, mostWaiting)}, context.DeadlineExceeded},
+		"there is one alone": {&Runner{heard: long, waiting: make([]*call, mostWaiting)}, context.DeadlineExceeded},
+	} {
+		c.runner.client, c.runner.limit, c.runner.underWay = client, 1, 1
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if _, err := c.runner.Run(ctx, script, nil); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+		cancel()
+	}
+}
+
+// TestWhenAServerIsSilent: the time for which a server is silent begins with the first call that it does not answer,
+// and an answer ends it, be that an error.
+func TestWhenAServerIsSilent(t *testing.T) {
+	client := redistest.StartMini(t).Client
+	r := NewRunner(client, 1)
+	bad, good := redis.NewScript(`return {err = 'BAD'}`), redis.NewScript(`return {1}`)
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	for _, step := range []struct {
+		name   string
+		ctx    context.Context
+		script *redis.Script
+		silent bool
+	}{{"an answer", t.Context(), good, false}, {"no answer", stopped, good, true}, {"no answer again", stopped, good, true},
+		{"an error", t.Context(), bad, false}} {
+		before, begin := r.heard, time.Now()
+		_, _ = r.Run(step.ctx, step.script, nil)
+		if r.silent != step.silent || r.underWay != 0 {
+			t.Errorf("%s: silent %t, %d under way", step.name, r.silent, r.underWay)
+		}
+		if again := r.heard.Equal(before); again != (step.name == "no answer again") || !again && r.heard.Before(begin) {
+			t.Errorf("%s: heard at %s, before that at %s", step.name, r.heard, before)
+		}
+	}
+	if NewReadRunner(client, 3).limit != 3 || r.cluster || r.reads {
+		t.Error("the options of the runners are mixed up")
+	}
+}
