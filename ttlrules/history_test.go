@@ -283,9 +283,9 @@ func BenchmarkParseTTL(b *testing.B) {
 	}
 }
 
-// TestAdmits: a version may come to the index at its Ts exactly if the index then says of it what is so: its score is
+// TestAdmittedByTheCuts: a version may come to the index at its Ts exactly if the index then says of it what is so: its score is
 // not under a cut unless it is expired. Only a version with a kept clock is ever refused.
-func TestAdmits(t *testing.T) {
+func TestAdmittedByTheCuts(t *testing.T) {
 	refused, admitted := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		changes := small.changes(t)

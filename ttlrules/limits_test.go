@@ -33,44 +33,6 @@ func TestKeeps(t *testing.T) {
 	}
 }
 
-// TestClockWithinAMaxLife: a version lives maxLife seconds at most since the document was created, but for one that
-// inherits or has a TTL within that, and was not renewed: it expires by the default of the collection, or by its own.
-func TestClockWithinAMaxLife(t *testing.T) {
-	const created, at = 100_000, 130_000
-	for name, tt := range map[string]struct {
-		clock   ttlrules.Clock
-		maxLife int32
-		d       ttlrules.Default
-		created int64
-		want    ttlrules.Clock
-	}{
-		"no limit":                {ttlrules.Clock{Ts: at, TTL: 99}, 0, 7, created, ttlrules.Clock{Ts: at, TTL: 99}},
-		"TTL off":                 {ttlrules.Clock{Ts: at, TTL: 99}, 60, ttlrules.Off, created, ttlrules.Clock{Ts: at, TTL: 99}},
-		"new, inherits":           {ttlrules.Clock{Ts: at}, 60, 7, at, ttlrules.Clock{Ts: at}},
-		"new, a TTL of the limit": {ttlrules.Clock{Ts: at, TTL: 60}, 60, 7, at, ttlrules.Clock{Ts: at, TTL: 60}},
-		"new, a longer TTL": {ttlrules.Clock{Ts: at, TTL: 61}, 60, 7, at,
-			ttlrules.Clock{Ts: at, TTL: 61, Limit: at + 60_000}},
-		"new, never": {ttlrules.Clock{Ts: at, TTL: ttlrules.Never}, 60, 7, at,
-			ttlrules.Clock{Ts: at, TTL: ttlrules.Never, Limit: at + 60_000}},
-		"renewed, inherits": {ttlrules.Clock{Ts: at}, 60, 7, created,
-			ttlrules.Clock{Ts: at, TTL: 7, ByDefault: true, Limit: created + 60_000}},
-		"renewed, a TTL": {ttlrules.Clock{Ts: at, TTL: 9}, 60, 7, created,
-			ttlrules.Clock{Ts: at, TTL: 9, Limit: created + 60_000}},
-		"renewed with the clock of the beginning": {ttlrules.Clock{Ts: at, Kept: created}, 60, 7, created,
-			ttlrules.Clock{Ts: at, Kept: created}},
-		"an absolute deadline": {ttlrules.Clock{Ts: at, Absolute: at + 5000}, 60, 7, at,
-			ttlrules.Clock{Ts: at, Absolute: at + 5000, Limit: at + 60_000}},
-		"not after": {ttlrules.Clock{Ts: at, TTL: 9, NotAfter: at + 5000}, 60, 7, at,
-			ttlrules.Clock{Ts: at, TTL: 9, NotAfter: at + 5000, Limit: at + 60_000}},
-		"a limit that is over": {ttlrules.Clock{Ts: at, TTL: 9}, 20, 7, created,
-			ttlrules.Clock{Ts: at, TTL: 9, Limit: at}},
-	} {
-		if got := tt.clock.Within(tt.maxLife, tt.d, tt.created, at); got != tt.want {
-			t.Errorf("%s: %+v, want %+v", name, got, tt.want)
-		}
-	}
-}
-
 // TestAdmits: a version with a kept clock may not come to the index where the cut of an epoch that ended before it was
 // written reaches it: it would be taken for expired. One that is expired may.
 func TestAdmits(t *testing.T) {
