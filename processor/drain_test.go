@@ -416,7 +416,9 @@ func TestG1_G3_CrashWhileDraining(t *testing.T) {
 				t.Parallel()
 				r := newRigOn(t, b, Options{})
 				if i%4 == 0 || at == crash.AfterDrain {
-					r.bounds = &shard.Bounds{Examine: shard.DefaultBounds.Examine, Epochs: fold.MaxEpochs + 2, Generations: 0}
+					bounds := shard.DefaultBounds
+					bounds.Epochs, bounds.Generations = fold.MaxEpochs+2, 0
+					r.bounds = &bounds
 				}
 				s := &survivor{r: r, at: at, nth: nth, err: fates[(i+n)%3], times: 5}
 				s.draining(uint64(i))

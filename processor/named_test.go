@@ -138,7 +138,9 @@ func TestG12_AMessageThatWaitsIsNamed(t *testing.T) {
 	due := time.Now().Add(1100 * time.Millisecond)
 	eventually(t, "it is due", func() bool { return time.Now().After(due) })
 	drop := r.send(prefix.Drop("c"), ``)
-	r.bounds = &shard.Bounds{Examine: shard.DefaultBounds.Examine, Epochs: fold.MaxEpochs}
+	bounds := shard.DefaultBounds
+	bounds.Epochs, bounds.Generations = fold.MaxEpochs, 0
+	r.bounds = &bounds
 	p = r.start(nil)
 	eventually(t, "its event is published", func() bool { return len(r.outputs()) == 1 })
 	p.stop(t)

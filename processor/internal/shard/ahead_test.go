@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -304,6 +305,7 @@ func TestG3_CommitsBesideThePublication(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
+			r.Bounds.Reap = time.Hour
 			r.idle()
 			ttlOf1(r)
 			ids := r.many()

@@ -47,7 +47,7 @@ func (p *Owner) finish(ctx context.Context, w *work) (committed bool, err error)
 			return false, err
 		}
 	}
-	until := time.Now().Add(reapFor)
+	until := time.Now().Add(p.Bounds.Reap)
 	var before *work // is published, and not committed
 	for {
 		w.caused = len(w.decision.Outputs)

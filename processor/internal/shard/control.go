@@ -10,7 +10,7 @@ import (
 )
 
 // Bounds are how far applying configurations and drops may run ahead of reaping the
-// documents that are due, and how long the questions of an examination may take.
+// documents that are due, and how long that and the questions of an examination may take.
 type Bounds struct {
 	// Examine is the limit of examine.Events.
 	Examine time.Duration
@@ -20,10 +20,13 @@ type Bounds struct {
 	// Generations is the number of old generations of a collection at most: a write reads
 	// its id in each of them. A drop that would make more waits likewise.
 	Generations int
+	// Reap is how long the owner reaps before it does anything else, while no message comes.
+	Reap time.Duration
 }
 
 // DefaultBounds are the bounds that are used but in tests.
-var DefaultBounds = Bounds{Examine: takeOverTimeout, Epochs: 2048, Generations: 64}
+var DefaultBounds = Bounds{Examine: takeOverTimeout, Epochs: 2048, Generations: 64,
+	Reap: 500 * time.Millisecond}
 
 // control applies a configuration or a drop. Every shard applies it; shard 0 alone answers the client. A message
 // of the stream of configurations that is neither only counts as applied.

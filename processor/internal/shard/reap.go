@@ -15,8 +15,6 @@ const (
 	reapCollections = 32      // collections in which they are looked up
 	lookUpAhead     = 250     // milliseconds before their deadline that documents are looked up
 	lookUpAgain     = 20      // milliseconds before the first deadline outside the due queue
-
-	reapFor = 500 * time.Millisecond // before the owner does anything else, while no message comes
 )
 
 // firstDue is the instant at which a document of the shard may be due.
