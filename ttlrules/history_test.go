@@ -6,8 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"github.com/seed18712806/lapse/ttlrules"
 )
 
@@ -281,53 +279,6 @@ func BenchmarkParseTTL(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-}
-
-// TestAdmittedByTheCuts: a version may come to the index at its Ts exactly if the index then says of it what is so: its score is
-// not under a cut unless it is expired. Only a version with a kept clock is ever refused.
-func TestAdmittedByTheCuts(t *testing.T) {
-	refused, admitted := 0, 0
-	rapid.Check(t, func(t *rapid.T) {
-		changes := small.changes(t)
-		h := history(changes, math.MaxInt64)
-		ts := changesEnd(changes) + rapid.Int64Range(0, 2000).Draw(t, "later")
-		if rapid.Bool().Draw(t, "settled") {
-			h = h.Settled()
-		}
-		c := ttlrules.Clock{Ts: ts, TTL: small.itemTTL.Draw(t, "ttl"), Seq: 1000}
-		if kept := rapid.Int64Range(1, small.horizon).Draw(t, "kept"); kept < ts && rapid.Bool().Draw(t, "keeps") {
-			c.Kept = kept
-		}
-		if rapid.IntRange(0, 2).Draw(t, "names an instant") == 0 {
-			c.Absolute = max(1, ts+rapid.Int64Range(-1000, 1000).Draw(t, "absolute"))
-		}
-		score, in := c.Score()
-		cuts := h.Cuts(ts)
-		under := in == ttlrules.ByInherit && score <= cuts.Inherit || in == ttlrules.ByOwn && score <= cuts.Own
-		got := h.Admits(c)
-		if want := under == h.Expired(c, ts); got != want {
-			t.Fatalf("%+v under %v is admitted: %t, want %t", c, changes, got, want)
-		}
-		if c.Band = 3; h.Admits(c) != got {
-			t.Fatalf("%+v under %v is admitted in one band, and not in the other", c, changes)
-		}
-		if got {
-			admitted++
-		} else if refused++; c.Kept == 0 && c.Absolute == 0 {
-			t.Fatalf("%+v under %v is refused", c, changes)
-		}
-	})
-	if refused == 0 || admitted == 0 {
-		t.Errorf("%d are refused, and %d admitted", refused, admitted)
-	}
-}
-
-// changesEnd is the instant of the last of some changes, and the first of the world if there are none.
-func changesEnd(changes []change) int64 {
-	if len(changes) == 0 {
-		return small.start + 1
-	}
-	return max(changes[len(changes)-1].at, small.start+1)
 }
 
 // TestBeforeAndFrom: a history falls into the epochs before a message and those from it on.
