@@ -83,7 +83,7 @@ func TestG8_TheRulesOfTheLog(t *testing.T) {
 	p := r.start(nil)
 	p.ready(t)
 	for _, body := range []string{`{}`, `{"open":1}`, `{"open":null}`, `{"open":true,"more":1}`, `{"defaultTtl":1}`,
-		`{"replyPrefixes":["a"]}`, `{"open":true,"replyPrefixes":"a"}`, `{"open":true,"replyPrefixes":[1]}`,
+		`{"OPEN":true}`, `{"replyPrefixes":["a"]}`, `{"open":true,"replyPrefixes":"a"}`, `{"open":true,"replyPrefixes":[1]}`,
 		`{"open":true,"replyPrefixes":["a",""]}`, `{"open":true,"replyPrefixes":["$JS"]}`,
 		`{"open":true,"replyPrefixes":["lapse"]}`, `{"open":true,"replyPrefixes":["a.>"]}`} {
 		r.must(400, prefix.Config(wire.LogRules), body)

@@ -58,7 +58,7 @@ type Options struct {
 
 	// ReplyPrefixes are the beginnings of subjects to which outcomes may be sent, beside
 	// wire.ReplyPrefix, such as "_INBOX_acme": none. All processes of a prefix need the
-	// same. A change applies from the end of the log on.
+	// same: the one that takes a shard over decides. A change applies from the end of the log on.
 	ReplyPrefixes []string
 
 	// OpenCollections lets a write make a collection, with TTL off and a warning in its outcome. Else a collection

@@ -20,7 +20,8 @@ import (
 
 // follows makes a connection, which ends with the test, and returns what gives its next events: the name, the id and
 // the data of each.
-func follows(t *testing.T, serve func(http.ResponseWriter, *http.Request, *access.Hold) (Reason, error)) (next func(n int) []string) {
+func follows(t *testing.T, serve func(http.ResponseWriter, *http.Request, *access.Hold) (Reason, error)) (
+	next func(n int) []string) {
 	t.Helper()
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		hold := access.NewHold(access.Client{}, access.NewLimit("bytes", "bytes", 256<<20))
@@ -228,5 +229,6 @@ func TestChanges(t *testing.T) {
 	want("one", one(1), `updated "id":"2" {"text":"again"}`)
 	want("behind", changes(Request{Collection: "orders", After: &position})(2), `updated "id":"2"`, `deleted "id":"1"`)
 	beyond := position + 1<<20
-	want("beyond the end", changes(Request{Collection: "orders", After: &beyond})(2), `stored "id":"2" "again"`, "current {}")
+	want("beyond the end", changes(Request{Collection: "orders", After: &beyond})(2), `stored "id":"2" "again"`,
+		"current {}")
 }

@@ -63,7 +63,7 @@ func newRig(t *testing.T, js jetstream.JetStream, server string, replicas int) *
 		r.web.Close()
 		c.Close()
 		if n := len(r.hub.catching); n > 0 {
-			t.Errorf("%d batches are being read, and nobody reads", n)
+			t.Errorf("the hub still reads %d batches, but no client waits for them", n)
 		}
 	})
 	return r

@@ -1,7 +1,6 @@
 package fold
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -228,22 +227,29 @@ func noCollection(collection string, catalog Catalog) *Refusal {
 
 // readRules reads the body of a configuration of [wire.LogRules].
 func (d Decoder) readRules(m *Message) *Refusal {
-	var rules struct {
-		Open          *bool    `json:"open"`
-		ReplyPrefixes []string `json:"replyPrefixes"`
+	var open *bool
+	var prefixes []string
+	ok := true
+	for name, value := range Members(m.Body) {
+		switch name {
+		case "open":
+			ok = ok && json.Unmarshal(value, &open) == nil
+		case "replyPrefixes":
+			ok = ok && json.Unmarshal(value, &prefixes) == nil
+		default:
+			ok = false
+		}
 	}
-	body := json.NewDecoder(bytes.NewReader(m.Body))
-	body.DisallowUnknownFields()
-	if err := body.Decode(&rules); err != nil || rules.Open == nil {
+	if !ok || open == nil {
 		return badRequest("the rules of the log are not valid: use {\"open\":true} or {\"open\":false}, and " +
 			"\"replyPrefixes\" with an array of prefixes, or without it.")
 	}
-	for _, prefix := range rules.ReplyPrefixes {
+	for _, prefix := range prefixes {
 		if err := d.Log.Prefix.CheckReplyPrefix(prefix); err != nil {
 			return badRequest("%v", err)
 		}
 	}
-	m.Config.Rules = wire.LogRulesBody{Open: *rules.Open, ReplyPrefixes: rules.ReplyPrefixes}
+	m.Config.Rules = wire.LogRulesBody{Open: *open, ReplyPrefixes: prefixes}
 	return nil
 }
 

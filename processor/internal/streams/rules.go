@@ -16,8 +16,8 @@ import (
 )
 
 // Rule appends the rules of the options ([wire.LogRules]) to the log, or to the stream of configurations of several
-// shards, unless the last ones there say the same. was are the rules of what is stored, which count if the log has none
-// any more; they are not always known. A message in the log needs no other place in which it is kept: whoever applies
+// shards, unless the last ones there say the same. If the log has none any more, it compares them with was, the rules
+// of what is stored, if these are known. A message in the log needs no other place in which it is kept: whoever applies
 // the log, at any time and in any region, finds the rules where they began to count. Rule returns the sequence of the
 // last ones; 0 if there are none.
 func (s *Streams) Rule(ctx context.Context, js jetstream.JetStream, o Options, was wire.LogRulesBody, known bool) (
