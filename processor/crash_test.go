@@ -240,18 +240,29 @@ func TestSeveralStartAtOnce(t *testing.T) {
 			}
 			const processes = 4
 			var all []*process
-			var took [processes]atomic.Bool
+			var took [processes]atomic.Int64 // how often each has taken a shard
 			for i := range processes {
 				all = append(all, r.start(func(here crash.Point) error {
 					if here == crash.AfterTake {
-						took[i].Store(true)
+						took[i].Add(1)
 					}
 					return nil
 				}))
 			}
-			for i := range took {
-				eventually(t, "each has taken a shard", took[i].Load)
-			}
+			comes(t, "each has taken a shard", func() error {
+				var missing, all int64
+				for i := range took {
+					n := took[i].Load()
+					all += n
+					if n == 0 {
+						missing++
+					}
+				}
+				if missing == 0 {
+					return nil
+				}
+				return fmt.Errorf("%d processes have taken none, the others %d", missing, all)
+			})
 			for _, p := range all[1:] {
 				p.stop(t)
 			}

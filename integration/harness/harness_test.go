@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -110,6 +111,24 @@ func TestPollGivesUp(t *testing.T) {
 	if !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("got %v", err)
 	}
+}
+
+// TestPollWaitsForWhatGetsOn: the limit counts from when the error changed last, and a wait ends all the same.
+func TestPollWaitsForWhatGetsOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for steps, want := range map[int]time.Duration{20: 20 * time.Second, 1000: 30 * time.Second} {
+			began := time.Now()
+			err := poll.Until(t.Context(), 10*time.Second, func(context.Context) error {
+				if at := int(time.Since(began).Seconds()); at < steps {
+					return fmt.Errorf("it is at %d", at)
+				}
+				return nil
+			})
+			if took := time.Since(began).Round(time.Second); took != want || (err == nil) != (steps == 20) {
+				t.Errorf("%d steps took %v (%v), want %v", steps, took, err, want)
+			}
+		}
+	})
 }
 
 func TestFreePortsDiffer(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 
 // Limit is how long a test waits for something that takes no time by itself. It is long
 // enough for a busy machine: only a test that fails waits so long.
-const Limit = 2 * time.Minute
+const Limit = 3 * time.Minute
 
-// Until fails the test unless try succeeds within the limit.
+// Until fails the test unless try succeeds before its error has been the same for the limit (see [poll.Until]).
 func Until(t testing.TB, limit time.Duration, what string, try func(context.Context) error) {
 	t.Helper()
 	if err := poll.Until(t.Context(), limit, try); err != nil {

@@ -23,15 +23,21 @@ type hopeless struct{ error }
 
 func (h *hopeless) Unwrap() error { return h.error }
 
-// Until calls try until it succeeds. After the limit, or when ctx is done, it returns the
-// last error. The context that it gives to try ends with the limit.
+// atAll is how many limits a wait may take if it gets on all the time.
+const atAll = 3
+
+// Until calls try until it succeeds. It returns the last error when that has had the same text for the limit, when
+// three limits are over, or when ctx is done. So on a busy machine a wait whose error says how far the work is takes
+// longer as long as the work gets on. The context that it gives to try ends with the wait.
 func Until(ctx context.Context, limit time.Duration, try func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, atAll*limit)
 	defer cancel()
+	stands := time.AfterFunc(limit, cancel)
+	defer stands.Stop()
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	var last error
-	for {
+	for start := time.Now(); ; {
 		began := time.Now()
 		err := try(ctx)
 		if err == nil {
@@ -43,11 +49,14 @@ func Until(ctx context.Context, limit time.Duration, try func(context.Context) e
 		if ctx.Err() != nil && last != nil {
 			err = last // the reason, which the error of an expired context hides
 		}
+		if last != nil && err.Error() != last.Error() && ctx.Err() == nil {
+			stands.Reset(limit)
+		}
 		last = err
 		pause.Reset(min(max(atLeast, share*time.Since(began)), atMost))
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("after %v: %w", limit, err)
+			return fmt.Errorf("after %v: %w", time.Since(start).Round(time.Millisecond), err)
 		case <-pause.C:
 		}
 	}

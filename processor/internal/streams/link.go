@@ -161,7 +161,7 @@ func (s *Streams) Get(ctx context.Context, stream string, request any) (*events.
 }
 
 const (
-	perAttempt = 5 * time.Second        // that Again waits for an answer
+	perAttempt = 5 * time.Second        // that Again gives to its first attempt
 	between    = 100 * time.Millisecond // two attempts, after an answer
 )
 
@@ -173,20 +173,25 @@ const (
 
 // Again repeats requests to NATS, until ctx is done, that get no answer or are refused for now.
 // While the servers of a cluster learn of a new connection, of a new leader or of each other, a request
-// or its answer can be lost, and a leader may not know yet who can store a stream.
+// or its answer can be lost, and a leader may not know yet who can store a stream. An attempt that got no
+// answer in time is followed by one with twice the time, as servers that are busy may need it.
 func Again(ctx context.Context, logger *slog.Logger, ask func(context.Context) error) error {
+	within := perAttempt
 	for told := false; ; {
-		attempt, cancel := context.WithTimeout(ctx, perAttempt)
+		attempt, cancel := context.WithTimeout(ctx, within)
 		err := ask(attempt)
 		cancel()
-		again := MayPass(err)
+		late, again := errors.Is(err, context.DeadlineExceeded), MayPass(err)
+		if late {
+			within *= 2
+		}
 		if again && !told {
 			told = true
 			logger.Warn("NATS refuses a request or is not there, perhaps because its servers have just started: "+
 				"lapse repeats the request",
 				slog.Any("error", err))
 		}
-		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) && (!again || !backoff.Wait(ctx, between)) {
+		if ctx.Err() != nil || !late && (!again || !backoff.Wait(ctx, between)) {
 			return err
 		}
 	}

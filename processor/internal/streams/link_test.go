@@ -27,7 +27,7 @@ func TestAgain(t *testing.T) {
 		"unavailable"}
 	lost := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	refuses := func(err error) func(context.Context) error { return func(context.Context) error { return err } }
-	const all = 3 * perAttempt
+	const all = 5 * perAttempt
 	for _, test := range []struct {
 		name  string
 		first func(context.Context) error
@@ -38,6 +38,7 @@ func TestAgain(t *testing.T) {
 		told  bool
 	}{
 		{"lost once", lost, 1, nil, nil, perAttempt, false},
+		{"lost twice", lost, 2, nil, nil, 3 * perAttempt, false},
 		{"always lost", lost, 1000, nil, context.DeadlineExceeded, all, false},
 		{"another error", nil, 0, errOther, errOther, 0, false},
 		{"lost, then another error", lost, 1, errOther, errOther, perAttempt, false},
