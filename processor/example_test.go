@@ -36,7 +36,7 @@ func ExampleNew() {
 	expired, err := nc.SubscribeSync("lapse.expired.orders.*")
 	must(err)
 	send := func(subject, body string) {
-		_, err := nc.Request(subject, []byte(body), 10*time.Second) // returns the acknowledgement of the log
+		_, err := nc.Request(subject, []byte(body), time.Minute) // returns the acknowledgement of the log
 		must(err)
 	}
 	send("lapse.config.orders", `{"defaultTtl": 1}`)

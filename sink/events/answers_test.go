@@ -209,7 +209,7 @@ func TestPublishWaits(t *testing.T) {
 		nc := connect(t, strings.TrimPrefix(r.nc.ConnectedUrl(), "nats://"))
 		p := r.publisher(nc)
 		nc.Close()
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		for n := range 2 {
 			if _, err := p.Publish(ctx, Fence{}, rejections("a", 10, n+1)); !errors.Is(err, nats.ErrConnectionClosed) {
@@ -234,7 +234,7 @@ func TestG12_AReconnectionEndsAFence(t *testing.T) {
 	fence := r.fence()
 	r.publishBehind(fence, rejections("a", 1, 1))
 	publish := func(fence Fence) error {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_, err := r.p.Publish(ctx, fence, rejections("a", 2, 1))
 		return err

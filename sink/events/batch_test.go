@@ -148,7 +148,7 @@ func TestG3_AFenceRefusesAnAtomicBatch(t *testing.T) {
 		}
 	}
 	current := r.fence()
-	reply, err := r.nc.RequestMsg(messages[99].msg, 20*time.Second)
+	reply, err := r.nc.RequestMsg(messages[99].msg, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

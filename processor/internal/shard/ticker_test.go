@@ -141,7 +141,7 @@ func TestABarrierWaitsForALeader(t *testing.T) {
 	before := js.Conn().Stats().OutMsgs
 	done := make(chan error, 1)
 	go func() { _, err := tk.Barrier(t.Context()); done <- err }()
-	if err := poll.Met(10*time.Second, "it tries again", func() bool {
+	if err := poll.Met(time.Minute, "it tries again", func() bool {
 		return js.Conn().Stats().OutMsgs > before+1+jetstream.DefaultPubRetryAttempts || len(done) > 0
 	}); err != nil {
 		t.Fatal(err)
@@ -161,7 +161,7 @@ func TestABarrierWaitsForALeader(t *testing.T) {
 // next is the next tick that comes.
 func next(t *testing.T, ticks *nats.Subscription) *nats.Msg {
 	t.Helper()
-	m, err := ticks.NextMsg(10 * time.Second)
+	m, err := ticks.NextMsg(time.Minute)
 	if err != nil {
 		t.Fatalf("no tick comes: %v", err)
 	}
