@@ -63,6 +63,20 @@ var rooms = []room{
 	{"live", "cmd/internal/live", false},
 	{"forward", "cmd/internal/forward", false},
 	{"backup", "cmd/internal/backup", false},
+	{"processor", "processor", true},
+	{"health", "processor/health", true},
+	{"embedded", "sink/embedded", false},
+	{"dial", "sink/dial", false},
+	{"credentials", "sink/credentials", false},
+	{"cli", "cmd/internal/cli", false},
+	{"serve", "cmd/internal/serve", false},
+	{"console", "cmd/internal/console", false},
+	{"access", "cmd/internal/access", false},
+	{"web", "cmd/internal/web", false},
+	{"output", "cmd/internal/output", false},
+	{"ndjson", "cmd/internal/ndjson", false},
+	{"redisconn", "cmd/internal/redisconn", false},
+	{"tracing", "cmd/internal/tracing", false},
 }
 
 // options are the flags.
