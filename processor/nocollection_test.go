@@ -77,6 +77,32 @@ func TestG7_OpenCollectionsAreARuleOfTheLog(t *testing.T) {
 	})
 }
 
+// A configuration of the rules that was rejected is the last one in the log, and would have said what the options say.
+// The rules of the options come behind it.
+//
+// Goes red if a process that starts takes what a client has written for the rules that count.
+func TestG8_RejectedRulesAreNotBelieved(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		for rejected, status := range map[string]int{`{}`: 400, `{"OPEN":false}`: 400, `{"open":false}`: 412} {
+			r.closed = false
+			p := r.start(nil)
+			p.ready(t)
+			r.put("c", "x", `{}`)
+			var header []string
+			if status == 412 {
+				header = []string{wire.HeaderIfMatch, "7"}
+			}
+			r.must(status, prefix.Config(wire.LogRules), rejected, header...)
+			p.stop(t)
+			r.closed = true
+			p = r.start(nil)
+			p.ready(t)
+			r.must(404, prefix.Write(wire.Upsert, "other", "x"), `{}`)
+			p.stop(t)
+		}
+	})
+}
+
 // Clients do not set the rules with a body that has none.
 func TestG8_TheRulesOfTheLog(t *testing.T) {
 	r := newRig(t)

@@ -1,25 +1,28 @@
 package streams
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/processor/internal/backoff"
+	"github.com/seed18712806/lapse/sink/events"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
 // Rule appends the rules of the options ([wire.LogRules]) to the log, or to the stream of configurations of several
-// shards, unless the last ones there say the same. If the log has none any more, it compares them with was, the rules
-// of what is stored, if these are known. A message in the log needs no other place in which it is kept: whoever applies
-// the log, at any time and in any region, finds the rules where they began to count. Rule returns the sequence of the
-// last ones; 0 if there are none.
+// shards, unless the last ones there are what Rule appends for these options. If the log has none any more, it compares
+// them with was, the rules of what is stored, if these are known. A message in the log needs no other place in which it
+// is kept: whoever applies the log, at any time and in any region, finds the rules where they began to count. Rule
+// returns the sequence of the last ones; 0 if there are none.
 func (s *Streams) Rule(ctx context.Context, js jetstream.JetStream, o Options, was wire.LogRulesBody, known bool) (
 	uint64, error) {
 	for {
@@ -42,21 +45,17 @@ func (s *Streams) rule(ctx context.Context, js jetstream.JetStream, o Options, w
 	if err != nil {
 		return 0, fmt.Errorf("read the rules of the log: %w", err)
 	}
-	seq := uint64(0)
-	if last != nil {
-		var rules wire.LogRulesBody
-		seq = last.Seq
-		if json.Unmarshal(last.Data, &rules) == nil { // else lapse rejects them, and the rules are appended anew below
-			was, known = rules, true
-		}
-	}
 	want := wire.LogRulesBody{Open: o.OpenCollections, ReplyPrefixes: slices.Compact(sorted(o.ReplyPrefixes))}
-	if known && want.Equal(was) {
-		return seq, nil
-	}
 	body, err := json.Marshal(want)
 	if err != nil {
 		return 0, err
+	}
+	seq := uint64(0)
+	if last != nil {
+		seq = last.Seq
+	}
+	if last == nil && known && want.Equal(was) || last != nil && isRule(last, body) {
+		return seq, nil
 	}
 	m := &nats.Msg{Subject: subject, Data: body, Header: nats.Header{
 		jetstream.ExpectedStreamHeader:      {name},
@@ -69,4 +68,19 @@ func (s *Streams) rule(ctx context.Context, js jetstream.JetStream, o Options, w
 	o.Logger.Info("changed the rules of the log", slog.Bool("openCollections", want.Open),
 		slog.Any("replyPrefixes", want.ReplyPrefixes), slog.Uint64("seq", ack.Sequence))
 	return ack.Sequence, nil
+}
+
+// isRule reports whether a message is what rule appends with a body. A client may have written another one that says
+// the same, and lapse may have rejected it.
+func isRule(m *events.Stored, body []byte) bool {
+	if !bytes.Equal(m.Data, body) {
+		return false
+	}
+	header, err := nats.DecodeHeadersMsg(m.Header)
+	for name := range header {
+		if !strings.HasPrefix(name, "Nats-") {
+			return false
+		}
+	}
+	return err == nil
 }
