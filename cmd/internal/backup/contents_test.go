@@ -284,6 +284,8 @@ func TestScanRefuses(t *testing.T) {
 			"was taken at 2026-09-21T14:13:21.000Z, which is before 2026-09-21T14:13:21.001Z"},
 		"a bad checkpoint": {func(b parts) { b[thePoints][0].Data = []byte(`{`) }, 1, Until{},
 			"shard 0: the checkpoint is not valid"},
+		"a checkpoint with another field": {func(b parts) { b[thePoints][0].Data = []byte(`{"format":3,"seq":"5"}`) }, 1,
+			Until{}, "shard 0: the checkpoint is not valid"},
 		"a later format": {func(b parts) { b[thePoints][0].Data = []byte(`{"format":2}`) }, 1, Until{},
 			"shard 0: the checkpoint has the format \"2\""},
 		"a bad record": {func(b parts) { b.record(`{`) }, 1, Until{}, "the record of the snapshots of shard 0: "},

@@ -108,7 +108,8 @@ func (r *restorer) prepare(ctx context.Context) (begun bool, err error) {
 	if applying {
 		return false, fmt.Errorf("a process of lapse serves the prefix %q there: stop it first. Nothing is changed", p)
 	}
-	var marked, complete []string
+	var marked []string
+	var complete string // one of this restore
 	names := r.contents.streams()
 	for _, name := range []string{p.LogStream(), p.ConfigStream(), p.Log(0, 2).Stream()} { // of another number of shards
 		if !slices.Contains(names, name) {
@@ -130,16 +131,16 @@ func (r *restorer) prepare(ctx context.Context) (begun bool, err error) {
 					"that command again. Nothing is changed", name)
 			}
 		case i.Config.Metadata[backupKey] == r.id:
-			complete = append(complete, name)
+			complete = name
 		default:
 			return false, exists(name)
 		}
 	}
-	switch {
-	case begun, len(complete) > 0 && len(marked) > 0:
+	switch { // the root of a restore that has committed keeps its mark until all other streams are complete
+	case begun:
 		return true, nil
-	case len(complete) > 0:
-		return false, exists(complete[0])
+	case complete != "":
+		return false, exists(complete)
 	}
 	for _, name := range r.rootFirst(marked) {
 		if err := r.removeMarked(ctx, name); err != nil {

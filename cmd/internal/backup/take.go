@@ -340,10 +340,7 @@ func (t *taker) events(ctx context.Context) error {
 func (t *taker) end(ctx context.Context) error {
 	e := end{Last: make(map[string]uint64)}
 	for _, name := range append(t.header.logs(), t.Prefix.EventsStream()) {
-		i, err := streamInfo(ctx, t.js, name)
-		if err == nil && i == nil {
-			err = deleted(name)
-		}
+		i, err := t.existing(ctx, name)
 		if err != nil {
 			return err
 		}
@@ -372,12 +369,10 @@ func (t *taker) configuredSince(ctx context.Context) (all []string, err error) {
 		all = append(all, strings.TrimPrefix(m.Subject, t.Prefix.Config("")))
 		after = m.Seq
 	}
-	i, err := streamInfo(ctx, t.js, name)
+	i, err := t.existing(ctx, name)
 	switch {
 	case err != nil:
 		return nil, err
-	case i == nil:
-		return nil, deleted(name)
 	case i.State.FirstSeq > t.root.LastSeq+1:
 		return nil, fmt.Errorf("the backup has stream %s up to sequence %d, and lapse has truncated it up to %d meanwhile: "+
 			"run lapse backup again", name, t.root.LastSeq, i.State.FirstSeq-1)
@@ -385,5 +380,11 @@ func (t *taker) configuredSince(ctx context.Context) (all []string, err error) {
 	return all, nil
 }
 
-// deleted is the error of a stream that was there before.
-func deleted(name string) error { return fmt.Errorf("stream %s was deleted meanwhile", name) }
+// existing looks up a stream that was there before. It returns an error if somebody has deleted it.
+func (t *taker) existing(ctx context.Context, name string) (*jetstream.StreamInfo, error) {
+	i, err := streamInfo(ctx, t.js, name)
+	if err == nil && i == nil {
+		err = fmt.Errorf("stream %s was deleted meanwhile", name)
+	}
+	return i, err
+}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -195,6 +196,28 @@ func TestTakeCounts(t *testing.T) {
 	if diff := cmp.Diff(counts(found), counts(taken)); diff != "" || !slices.Contains(counts(taken),
 		"LAPSE_LOG: 4 messages, 1 to 4") {
 		t.Errorf("the backup says %v; a scan finds (-found +taken):\n%s", counts(taken), diff)
+	}
+}
+
+// TestTakeWithoutAStream: somebody deletes a stream after the backup has read it. The backup is refused, because nobody
+// knows any more what came after its end.
+func TestTakeWithoutAStream(t *testing.T) {
+	for _, shards := range []int{1, 2} {
+		_, js := server(t, shards)
+		h := Header{Prefix: wire.DefaultPrefix, Shards: shards}
+		deleted := h.logs()[shards-1]
+		progress := func(doing string) {
+			if !strings.HasPrefix(doing, "backing up "+h.Prefix.EventsStream()+" ") {
+				return
+			}
+			if err := js.DeleteStream(t.Context(), deleted); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+				t.Error(err)
+			}
+		}
+		_, err := Take(t.Context(), Source{NATS: js.Conn(), Prefix: h.Prefix, Applying: nobody, Progress: progress}, io.Discard)
+		if want := "stream " + deleted + " was deleted meanwhile"; err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
 	}
 }
 

@@ -15,9 +15,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/seed18712806/lapse/sink/client"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -130,6 +132,48 @@ func TestF4_Archive(t *testing.T) {
 	}
 }
 
+// TestF4_ArchiveOfAnotherStream: somebody has deleted the stream of events and created it again since an archive has
+// looked it up. Its events do not go into the files of the former stream. The archive looks before its first event, and
+// never again: what consumers still have is of the stream of the first event.
+func TestF4_ArchiveOfAnotherStream(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	stream, err := r.js.Stream(t.Context(), wire.DefaultPrefix.EventsStream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &archiving{in: make(chan archived)}
+	written := make(chan int)
+	go func() {
+		n := 0
+		for one := range a.in {
+			n++
+			one.done <- nil
+		}
+		written <- n
+	}()
+	is, was := *stream.CachedInfo(), *stream.CachedInfo()
+	was.Created = was.Created.Add(-time.Second)
+	err = a.verified(r.js, &was)(t.Context(), &client.Ordered{Seq: 1})
+	if err == nil || !strings.Contains(err.Error(), "was deleted and created again") {
+		t.Errorf("an event of another stream: %v", err)
+	}
+	add := a.verified(r.js, &is)
+	if err := add(t.Context(), &client.Ordered{Seq: 1}); err != nil {
+		t.Errorf("the first event: %v", err)
+	}
+	if err := r.js.DeleteStream(t.Context(), is.Config.Name); err != nil {
+		t.Fatal(err)
+	}
+	if err := add(t.Context(), &client.Ordered{Seq: 2}); err != nil {
+		t.Errorf("the second event: %v", err)
+	}
+	close(a.in)
+	if n := <-written; n != 2 {
+		t.Errorf("%d events are written, want 2", n)
+	}
+}
+
 // TestF4_ArchiveHoldsALine: to write a file anew takes the memory of the batch, and not that of the file, whatever is
 // in both of them.
 func TestF4_ArchiveHoldsALine(t *testing.T) {
@@ -212,13 +256,15 @@ func TestF4_FilesByBytes(t *testing.T) {
 		}
 		return a
 	}
+	one := func(seq int) archived {
+		return archived{seq: uint64(seq), line: fmt.Appendf(nil, `{"sequence":"%020d","data":%q}`+"\n", seq, body)}
+	}
 	write := func(a *archiving, sequences []int) {
 		t.Helper()
 		for part := range slices.Chunk(sequences, 7) {
 			var batch []archived
 			for _, seq := range part {
-				batch = append(batch, archived{seq: uint64(seq), line: fmt.Appendf(nil, `{"sequence":"%020d","data":%q}`+"\n", seq,
-					body)})
+				batch = append(batch, one(seq))
 			}
 			if err := a.write(span{0, 999}, batch); err != nil {
 				t.Fatal(err)
@@ -226,11 +272,15 @@ func TestF4_FilesByBytes(t *testing.T) {
 		}
 	}
 	dirs := []string{t.TempDir(), t.TempDir()}
-	write(archive(dirs[0]), rand.Perm(lines))
+	first := archive(dirs[0])
+	write(first, rand.Perm(lines))
 	write(archive(dirs[1]), slices.Sorted(maps.Keys(maps.Collect(slices.All(make([]bool, lines))))))
 	want := contents(t, dirs[0])
 	if diff := cmp.Diff(want, contents(t, dirs[1])); diff != "" {
 		t.Errorf("in another order:\n%s", diff)
+	}
+	if len(want) != len(first.files) {
+		t.Errorf("there are %d files, and the archive knows %d", len(want), len(first.files))
 	}
 	if len(want) < lines/20 {
 		t.Errorf("%d files for %d lines", len(want), lines)
@@ -254,6 +304,13 @@ func TestF4_FilesByBytes(t *testing.T) {
 	archive(dirs[1]) // the file of all is still there, as after a crash before it was removed
 	if diff := cmp.Diff(want, contents(t, dirs[1])); diff != "" {
 		t.Errorf("after a crash:\n%s", diff)
+	}
+	if err := whole.write(span{0, 499}, []archived{one(3), one(7)}); err != nil {
+		t.Fatal(err)
+	}
+	archive(whole.opts.Dir) // the left half has some lines, as after a crash in the middle of the cut
+	if diff := cmp.Diff(want, contents(t, whole.opts.Dir)); diff != "" {
+		t.Errorf("after a crash in the middle of a cut:\n%s", diff)
 	}
 }
 

@@ -3,9 +3,11 @@ package forward
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -180,5 +182,34 @@ func TestResendFails(t *testing.T) {
 	}
 	if all := r.letters(t); len(all) != 2 {
 		t.Errorf("the dead letters are %v", all)
+	}
+}
+
+// TestRunClosesItsConnections: a call of Run that has ended leaves no connection to the receiver.
+func TestRunClosesItsConnections(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	closed := make(chan struct{})
+	closes := sync.OnceFunc(func() { close(closed) })
+	receiver := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	receiver.Config.ConnState = func(_ net.Conn, is http.ConnState) {
+		if is == http.StateClosed {
+			closes()
+		}
+	}
+	receiver.StartTLS()
+	defer receiver.Close()
+	r.opts.URL = receiver.URL
+	r.opts.Authorities = receiver.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	r.event(t, "a", "1")
+	if err := Run(t.Context(), r.c, wire.DefaultPrefix, r.opts); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-closed:
+	case <-time.After(limit): // the client closes an idle one after 90 s
+		t.Error("the connection stays open")
 	}
 }

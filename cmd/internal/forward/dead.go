@@ -264,14 +264,14 @@ func CountDead(ctx context.Context, js jetstream.JetStream, prefix wire.Prefix, 
 	ctx, cancel := context.WithTimeout(ctx, exchangeWithin)
 	defer cancel()
 	stream, err := js.Stream(ctx, prefix.DeadStream())
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
+	var info *jetstream.StreamInfo
+	if err == nil {
+		info, err = stream.Info(ctx, jetstream.WithSubjectFilter(prefix.Dead("*", "*")))
+	}
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("look up the stream %s: %w", prefix.DeadStream(), err)
-	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(prefix.Dead("*", "*")))
-	if err != nil {
+	case err != nil:
 		return nil, fmt.Errorf("look up the stream %s: %w", prefix.DeadStream(), err)
 	}
 	byName := make(map[string]*Dead)

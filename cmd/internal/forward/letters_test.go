@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -79,6 +80,11 @@ func TestLettersCannotBeRead(t *testing.T) {
 	}
 	if err := d.each(t.Context(), letter); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		t.Errorf("the stream is gone: %v", err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if all, err := CountDead(ended, r.js, wire.DefaultPrefix, 5); !errors.Is(err, context.Canceled) {
+		t.Errorf("nobody answers: %v, %v", all, err)
 	}
 }
 

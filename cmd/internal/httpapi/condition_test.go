@@ -11,7 +11,8 @@ import (
 
 func TestParseCondition(t *testing.T) {
 	for value, want := range map[string]string{
-		`*`: "*", ` * `: "*", `"17"`: "17", `"17" , "18"`: "17,18", `W/"17","18",`: "18;17", `"a,b"`: "a,b", `""`: "",
+		`*`: "*", ` * `: "*", `"17"`: "17", `"17" , "18"`: "17,18", `W/"17","18",`: "18;17", `,, "17"`: "17",
+		`"a,b"`: "a,b", `""`: "",
 	} {
 		c, err := parseCondition(http.Header{"If-Match": {value}}, "If-Match")
 		got := strings.Join(c.strong, ",")

@@ -31,16 +31,13 @@ func parseCondition(h http.Header, name string) (c condition, err error) {
 		return c, nil
 	}
 	c.set = true
+	const separators = " \t,"
 	rest := strings.Trim(strings.Join(values, ","), " \t")
 	if rest == "*" {
 		c.any = true
 		return c, nil
 	}
-	for rest != "" {
-		rest = strings.TrimLeft(rest, " \t,")
-		if rest == "" {
-			break
-		}
+	for rest = strings.TrimLeft(rest, separators); rest != ""; rest = strings.TrimLeft(rest, separators) {
 		tag, weak := strings.CutPrefix(rest, "W/")
 		end := -1
 		if strings.HasPrefix(tag, `"`) {

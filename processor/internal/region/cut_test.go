@@ -441,3 +441,32 @@ func TestAdopt(t *testing.T) {
 		t.Errorf("a record that cannot be stored: %v", err)
 	}
 }
+
+// TestAdoptSweepsOnce: what the record no longer names is removed from the mirror of the snapshots when a cut has another
+// end of it. Cuts come all the time, and one with the same end lists no objects again.
+func TestAdoptSweepsOnce(t *testing.T) {
+	t.Parallel()
+	js, o := natstest.Connect(t, natstest.Options{JetStream: "domain: a"}), options()
+	o.Objects = true
+	s, err := streams.Provision(t.Context(), js, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := over(t, js, s)
+	f.Snapshots = snapshot.NewStore(s.Snapshots, f.Log, 0, f.Log.ID(), nil)
+	taken(t, f.Snapshots, 3)
+	for i, row := range []struct {
+		end    uint64
+		sweeps bool
+	}{{7, true}, {7, false}, {8, true}} {
+		if err := s.Snapshots.Put(t.Context(), "0.0.0", []byte("of a former generation")); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.adopt(t.Context(), &cut{ends: ends{snapshots: row.end}}); err != nil {
+			t.Fatal(err)
+		}
+		if left, err := f.Snapshots.Leftovers(t.Context()); err != nil || left == row.sweeps {
+			t.Errorf("cut %d, whose snapshots end at %d: a former generation is left: %t, %v", i, row.end, left, err)
+		}
+	}
+}

@@ -15,7 +15,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
-	"github.com/seed18712806/lapse/integration/harness/poll"
 	"github.com/seed18712806/lapse/integration/held"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
@@ -201,39 +200,6 @@ func TestHeldGaps(t *testing.T) {
 	}
 }
 
-// newSharded provisions the streams of a prefix with two shards.
-func newSharded(t *testing.T, js jetstream.JetStream, prefix string) (*Streams, Options) {
-	t.Helper()
-	o := options()
-	o.Prefix, o.Objects, o.Shards = wire.Prefix(prefix), false, 2
-	s, err := Provision(t.Context(), js, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s, o
-}
-
-// configure stores configurations, and waits until the log has sourced them.
-func configure(t *testing.T, js jetstream.JetStream, s *Streams, o Options, names ...string) {
-	t.Helper()
-	for _, name := range names {
-		if _, err := js.Publish(t.Context(), o.Prefix.Config(name), []byte(`{}`)); err != nil {
-			t.Error(err)
-			return
-		}
-	}
-	subject := o.Prefix.Config(names[len(names)-1])
-	if err := poll.Until(t.Context(), time.Minute, func(ctx context.Context) error {
-		m, err := s.lastOf(ctx, s.Log, subject)
-		if err == nil && m == nil {
-			err = fmt.Errorf("the log does not have %s", subject)
-		}
-		return err
-	}); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestHeldConfigs: configurations are stored while a process compares those of the log with the stream that they come
 // from. It does not take them for an end that was lost.
 func TestHeldConfigs(t *testing.T) {
@@ -285,16 +251,6 @@ func TestHeldLostConfigs(t *testing.T) {
 			}
 		})
 	}
-}
-
-// replicated is a stream that says that it has replicas.
-type replicated struct{ jetstream.Stream }
-
-// CachedInfo is what is known of the stream.
-func (r replicated) CachedInfo() *jetstream.StreamInfo {
-	info := *r.Stream.CachedInfo()
-	info.Config.Replicas = 3
-	return &info
 }
 
 // TestHeldLateConfigs: a leader of the stream of configurations that was just elected does not have all messages yet,

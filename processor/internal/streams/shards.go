@@ -88,18 +88,22 @@ func (s *Streams) CheckConfigs(ctx context.Context) error {
 			s.compared[filter] = before
 		}
 	}
+	s.behind = time.Time{}
 	return nil
 }
 
-// compareConfig refuses a stream of configurations that does not have what the log has sourced from it.
+// compareConfig refuses a stream of configurations that does not have what the log has sourced from it. A leader that was
+// just elected gets leaderFor, which may be longer than one call has.
 func (s *Streams) compareConfig(ctx context.Context, have *events.Stored) error {
-	for began := time.Now(); ; {
+	for ; ; backoff.Wait(ctx, leaderAgain) {
 		same, err := s.sourced(ctx, have)
 		if err != nil || same {
 			return err
 		}
-		late := s.Configs.CachedInfo().Config.Replicas <= 1 || time.Since(began) > leaderFor
-		if late || !backoff.Wait(ctx, leaderAgain) {
+		if s.behind.IsZero() {
+			s.behind = time.Now()
+		}
+		if s.Configs.CachedInfo().Config.Replicas <= 1 || time.Since(s.behind) > leaderFor {
 			return Refuse(ErrConfigsBehind, "restore it", "message %d of %s is from %s, which has another one in its place or "+
 				"none", have.Seq, s.Log.CachedInfo().Config.Name, s.Configs.CachedInfo().Config.Name)
 		}

@@ -8,11 +8,55 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness/natstest"
 	"github.com/seed18712806/lapse/integration/harness/poll"
 	"github.com/seed18712806/lapse/sink/wire"
 )
+
+// newSharded provisions the streams of a prefix with two shards.
+func newSharded(t *testing.T, js jetstream.JetStream, prefix string) (*Streams, Options) {
+	t.Helper()
+	o := options()
+	o.Prefix, o.Objects, o.Shards = wire.Prefix(prefix), false, 2
+	s, err := Provision(t.Context(), js, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, o
+}
+
+// configure stores configurations, and waits until the log has sourced them.
+func configure(t *testing.T, js jetstream.JetStream, s *Streams, o Options, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if _, err := js.Publish(t.Context(), o.Prefix.Config(name), []byte(`{}`)); err != nil {
+			t.Error(err)
+			return
+		}
+	}
+	subject := o.Prefix.Config(names[len(names)-1])
+	if err := poll.Until(t.Context(), time.Minute, func(ctx context.Context) error {
+		m, err := s.lastOf(ctx, s.Log, subject)
+		if err == nil && m == nil {
+			err = fmt.Errorf("the log does not have %s", subject)
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// replicated is a stream that says that it has replicas.
+type replicated struct{ jetstream.Stream }
+
+// CachedInfo is what is known of the stream.
+func (r replicated) CachedInfo() *jetstream.StreamInfo {
+	info := *r.Stream.CachedInfo()
+	info.Config.Replicas = 3
+	return &info
+}
 
 // TestG12_ManyConfigsAreCompared: the stream of configurations has another message in the place of one that the log has,
 // far from both ends. A process that compares some at a time finds it in the end.
@@ -74,6 +118,47 @@ func TestG12_ManyConfigsAreCompared(t *testing.T) {
 	}
 	if !errors.Is(err, ErrConfigsBehind) {
 		t.Errorf("of %d configurations, another one is in the place of message %d: %v", n, other, err)
+	}
+}
+
+// TestG12_AnotherConfig: the stream of configurations has another message in the place of one that the log has. A single
+// server has lost it, and is asked once. A leader of several may have it a moment later: a call that ends
+// before that has found no loss, and a later one finds it after leaderFor.
+func TestG12_AnotherConfig(t *testing.T) {
+	t.Parallel()
+	js := natstest.Connect(t, natstest.Options{})
+	s, o := newSharded(t, js, "another")
+	configure(t, js, s, o, "a")
+	have, err := s.lastOf(t.Context(), s.Log, o.Prefix.Config("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	have.Data = []byte(`{"defaultTtl":1}`)
+	asked, err := js.Conn().SubscribeSync("$JS.API.STREAM.MSG.GET." + o.Prefix.ConfigStream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.compareConfig(t.Context(), have)
+	if flushed := js.Conn().Flush(); flushed != nil {
+		t.Fatal(flushed)
+	}
+	if n, _, _ := asked.Pending(); n != 1 || !errors.Is(err, ErrConfigsBehind) {
+		t.Errorf("a single server is asked %d times: %v", n, err)
+	}
+	s.Configs, s.behind = replicated{s.Configs}, time.Time{}
+	short, end := context.WithTimeout(t.Context(), leaderAgain/2)
+	defer end()
+	if err := s.compareConfig(short, have); !errors.Is(err, context.DeadlineExceeded) || AsRefusal(err) != nil {
+		t.Errorf("a call ends before that: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	s.behind = time.Now().Add(-leaderFor) // what another call has seen
+	if err := s.compareConfig(ctx, have); !errors.Is(err, ErrConfigsBehind) {
+		t.Errorf("after %s: %v", leaderFor, err)
+	}
+	if err := s.CheckConfigs(ctx); err != nil || !s.behind.IsZero() {
+		t.Errorf("it has all that the log has: %v; behind since %s", err, s.behind)
 	}
 }
 
