@@ -343,3 +343,45 @@ func TestG3_CommitsBesideThePublication(t *testing.T) {
 		})
 	}
 }
+
+// TestG9_GoesOnWithWhatIsDue: after a full step the owner goes on with more documents that are due. It looks after its
+// messages first if one waits that this step does not apply, if the step names documents, or if its time is up. It does
+// not go on with few documents.
+func TestG9_GoesOnWithWhatIsDue(t *testing.T) {
+	for name, tt := range map[string]struct {
+		reaps, due, waiting, applies int
+		names, late, goesOn          bool
+	}{
+		"many are due":          {reaps: ReapChunk, due: ReapChunk, goesOn: true},
+		"its own message":       {reaps: ReapChunk, due: ReapChunk, waiting: 1, applies: 1, goesOn: true},
+		"a message waits":       {reaps: ReapChunk, due: ReapChunk, waiting: 2, applies: 1},
+		"it names documents":    {reaps: ReapChunk, due: ReapChunk, names: true},
+		"its time is up":        {reaps: ReapChunk, due: ReapChunk, late: true},
+		"it has reaped few":     {reaps: ReapChunk - 1, due: ReapChunk},
+		"few are due behind it": {reaps: ReapChunk, due: ReapChunk - 1},
+	} {
+		r := newRig(t)
+		r.idle()
+		ttlOf1(r)
+		r.idle()
+		r.Queue.Rewind(r.progress.Offset)
+		now := int64(start + 1000) // behind the configuration: the pace does not decide
+		for i := range tt.waiting {
+			r.Queue.put(&fold.Message{Position: fold.Position{Seq: r.progress.Offset + uint64(i) + 1}}, r.Queue.rewinds)
+		}
+		r.due.Set(dueAt(now, tt.due))
+		w := &work{decision: fold.New(r.Limits, r.collections, now), due: dueAt(now, tt.reaps),
+			messages: make([]*fold.Message, tt.applies), to: fold.Position{Seq: r.progress.Offset, Time: now}}
+		if tt.names {
+			w.decision.Slot(fold.Key{Collection: "c", ID: "another"})
+		}
+		until := time.Now().Add(time.Hour)
+		if tt.late {
+			until = time.Now().Add(-time.Hour)
+		}
+		next := r.following(w, until)
+		if goesOn := next != nil; goesOn != tt.goesOn || goesOn && len(next.due) != tt.due {
+			t.Errorf("%s: it goes on: %t", name, goesOn)
+		}
+	}
+}

@@ -72,6 +72,28 @@ func TestClockProblemEndsWithoutAMessage(t *testing.T) {
 	})
 }
 
+// TestG11_HeldUpByOneMessage: the guard says that the log is held up while at least one message waits. The monitor then
+// reports no reader and no owner that stands still.
+func TestG11_HeldUpByOneMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		redis := func(context.Context) (time.Time, error) { return time.Now(), nil }
+		l := NewClockGuard(10*time.Second, Clocks{Own: time.Now, Redis: redis},
+			health.New(slog.New(slog.DiscardHandler)))
+		ctx, cancel := context.WithCancel(t.Context())
+		for waits := range 3 {
+			if l.Holds() != (waits > 0) {
+				t.Errorf("while %d messages wait, it holds the log up: %t", waits, l.Holds())
+			}
+			go func() { _ = l.Wait(ctx, time.Now().Add(time.Hour)) }()
+			synctest.Wait()
+		}
+		cancel()
+		if synctest.Wait(); l.Holds() {
+			t.Error("it still holds the log up")
+		}
+	})
+}
+
 // TestG11_ClockBehindToTheMillisecond: a NATS whose clock is behind both other clocks by more than it may be is a
 // problem, to the millisecond, until it is not. However late the answer comes, it does not count as behind for that.
 func TestG11_ClockBehindToTheMillisecond(t *testing.T) {

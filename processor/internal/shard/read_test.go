@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -332,6 +333,30 @@ func TestG7_TruncatedBeforeItIsRead(t *testing.T) {
 	r.gets(t, 8, 10)
 	if why := r.Queue.Truncated(); why != nil {
 		t.Error(why)
+	}
+}
+
+// TestG12_ReadingEndsAtAGap: the log has lost a message that was not read yet. The reader ends with an error that names
+// it, and brings no message from behind it.
+func TestG12_ReadingEndsAtAGap(t *testing.T) {
+	t.Parallel()
+	r := newReader(t, natstest.Connect(t, natstest.Options{}), 5)
+	lost := jetstream.WithPurgeSubject(prefix.Write(wire.Upsert, "c", "2"))
+	if err := r.Log.Streams.Log.Purge(t.Context(), lost); err != nil {
+		t.Fatal(err)
+	}
+	r.Queue.Rewind(0)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	eventually(t, "the reader comes to the gap", func() bool { return len(ended) > 0 || r.Queue.ReadUpTo().Seq > 3 })
+	cancel()
+	if err := <-ended; !errors.Is(err, streams.ErrLogGap) || !strings.Contains(err.Error(), "(sequences 3)") {
+		t.Errorf("the reading ends with %v", err)
+	}
+	if got, want := r.Queue.takeAll(), []uint64{1, 2}; !slices.Equal(got, want) {
+		t.Errorf("messages %d come, want %d", got, want)
 	}
 }
 

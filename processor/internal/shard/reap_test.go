@@ -298,6 +298,30 @@ func TestG9_OnlyWhatThereIsRoomFor(t *testing.T) {
 	}
 }
 
+// TestG9_ReapNow: before a message that waits for due documents, and after a takeover, the owner reaps a chunk whatever
+// the pace is. In its next step it reaps as many as there is room for.
+func TestG9_ReapNow(t *testing.T) {
+	r := newRig(t)
+	r.send(start, prefix.Config("c"), `{}`)
+	for i := range ReapChunk + 2*leastRoom {
+		r.write(start, fmt.Sprint(i), `{}`)
+	}
+	r.idle()
+	r.send(start+1000, prefix.Config("c"), `{"defaultTtl":1}`)
+	r.handOut()
+	if err := r.control(t.Context(), r.pending[0]); err != nil {
+		t.Fatal(err)
+	}
+	r.Pace.demand.Store(busiest)
+	if err := r.reapNow(t.Context()); err != nil || r.Status.Reaped.Load() != ReapChunk {
+		t.Errorf("%d are reaped at once, want %d; %v", r.Status.Reaped.Load(), ReapChunk, err)
+	}
+	if _, err := r.step(t.Context(), nil, fold.Position{}); err != nil ||
+		r.Status.Reaped.Load() != ReapChunk+leastRoom {
+		t.Errorf("%d are reaped after a step, want %d; %v", r.Status.Reaped.Load(), ReapChunk+leastRoom, err)
+	}
+}
+
 // TestG11_RestsWhileASnapshotIsTaken: the owner rests for a second; while it takes a snapshot, until the next scan.
 func TestG11_RestsWhileASnapshotIsTaken(t *testing.T) {
 	p := &Owner{collections: fold.NewCollections(nil, nil), Parts: Parts{Ticker: NewTicker(nil, nil, "", nil, nil)}}
