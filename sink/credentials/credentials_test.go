@@ -48,6 +48,16 @@ func wantError(t *testing.T, err error, parts ...string) {
 // content of a file.
 func TestNATS_Refuses(t *testing.T) {
 	missing, empty, wrong := filepath.Join(t.TempDir(), "missing"), write(t, "\n"+secret), write(t, secret)
+	pair, err := nkeys.CreateUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := pair.Seed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed := write(t, "-----BEGIN USER NKEY SEED-----\n"+string(text)+"\n------END USER NKEY SEED------\n")
+	jwt := write(t, "-----BEGIN NATS USER JWT-----\n"+secret+".e30.c2ln\n------END NATS USER JWT------\n")
 	for name, c := range map[string]struct {
 		urls  string
 		login credentials.NATS
@@ -80,8 +90,11 @@ func TestNATS_Refuses(t *testing.T) {
 		"an nkey file that is missing": {"", credentials.NATS{NKeyFile: missing}, []string{"--nats-nkey-file", missing}},
 		"an nkey file without a seed": {"", credentials.NATS{NKeyFile: wrong}, []string{"--nats-nkey-file", wrong,
 			"no seed"}},
-		"credentials that are missing":     {"", credentials.NATS{Creds: missing}, []string{"--nats-creds", missing}},
-		"credentials without a JWT":        {"", credentials.NATS{Creds: wrong}, []string{"--nats-creds", wrong}},
+		"credentials that are missing": {"", credentials.NATS{Creds: missing}, []string{"--nats-creds: ", missing}},
+		"credentials without a JWT": {"", credentials.NATS{Creds: wrong}, []string{"--nats-creds " + wrong,
+			"no JWT"}},
+		"credentials of a seed alone":      {"", credentials.NATS{Creds: seed}, []string{"--nats-creds " + seed, "no JWT"}},
+		"credentials without a seed":       {"", credentials.NATS{Creds: jwt}, []string{"--nats-creds " + jwt, "no seed"}},
 		"authorities that are missing":     {"", credentials.NATS{CA: missing}, []string{"--nats-ca", missing}},
 		"authorities without certificates": {"", credentials.NATS{CA: wrong}, []string{"--nats-ca", wrong, "no certificate"}},
 		"a certificate that is none": {"", credentials.NATS{Cert: wrong, Key: wrong}, []string{"--nats-cert " + wrong,

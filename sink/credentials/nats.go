@@ -144,7 +144,8 @@ func checkCreds(path string) error {
 		return fmt.Errorf("%s: %w", natsCreds, err)
 	}
 	const use = "use a credentials file as nsc makes it"
-	if _, err := nkeys.ParseDecoratedJWT(content); err != nil {
+	// Of a file without a JWT, nkeys returns all.
+	if jwt, _ := nkeys.ParseDecoratedJWT(content); len(strings.Fields(jwt)) != 1 || strings.Count(jwt, ".") != 2 {
 		return fmt.Errorf("%s %s: it has no JWT of a user: %s", natsCreds, path, use)
 	}
 	key, err := nkeys.ParseDecoratedUserNKey(content)

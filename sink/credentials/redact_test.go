@@ -17,6 +17,7 @@ func TestURLs(t *testing.T) {
 		"redis://u:sec%zzret@host:1":      "xxxxx@host:1",
 		"nats://token@host:1":             "nats://xxxxx@host:1",
 		"u:secret@host:1":                 "xxxxx@host:1",
+		"@host:1":                         "xxxxx@host:1",
 		"nats://a:1,nats://u:secret@b:no": "nats://a:1,xxxxx@b:no",
 	} {
 		if got := credentials.RedactURLs(in); got != want {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -64,6 +65,13 @@ func TestHold(t *testing.T) {
 	if _, err := io.ReadAll(h.Body(io.NopCloser(strings.NewReader(strings.Repeat("x", 1<<21))))); err == nil {
 		t.Error("a body larger than the limit has come")
 	}
+	refused := NewHold(Client{}, bytes)
+	if refused.Enter(slots) == nil {
+		t.Error("two requests have the only slot")
+	}
+	if refused.Leave(); slots.used != 1 {
+		t.Errorf("after a request without a slot has left, %d slots are taken", slots.used)
+	}
 	h.Leave()
 	h.Leave()
 	if bytes.used != 0 || slots.used != 0 || len(bytes.by) != 0 || len(slots.by) != 0 {
@@ -116,6 +124,17 @@ func TestSend(t *testing.T) {
 			t.Error("it sends more than it may hold")
 		}
 	})
+}
+
+// TestStatusOfSend: an answer has its status, whether it is sent at once or in pieces.
+func TestStatusOfSend(t *testing.T) {
+	for _, size := range []int{1, piece + 1} {
+		w := httptest.NewRecorder()
+		h := NewHold(Client{}, NewLimit("bytes", "bytes", 1<<20))
+		if err := h.Send(w, 404, make([]byte, size)); err != nil || w.Code != 404 || w.Body.Len() != size {
+			t.Errorf("%d bytes: status %d with %d bytes, %v", size, w.Code, w.Body.Len(), err)
+		}
+	}
 }
 
 // TestWait: a request gets what others give back, in the order in which requests came, and is refused after a second.

@@ -46,10 +46,7 @@ func newAPI(t testing.TB, r *rig, limits httpapi.Limits, timeout time.Duration,
 		t.Fatal(err)
 	}
 	t.Cleanup(writer.Close)
-	events, err := live.New(writer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	events := live.New(writer)
 	t.Cleanup(events.Close)
 	opts := httpapi.Options{Prefix: wire.DefaultPrefix, Client: writer, Reader: reader, GetMany: reader.GetMany, Events: events, Logger: log, Limits: limits}
 	for _, f := range set {

@@ -153,10 +153,7 @@ func TestFind(t *testing.T) {
 // that does not publish its changes, it gets an error and nothing else.
 func TestChanges(t *testing.T) {
 	l := clienttest.Start(t)
-	h, err := New(l.Client())
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := New(l.Client())
 	t.Cleanup(h.Close)
 	orders, err := client.Open[map[string]string](l.Client(), "orders")
 	if err != nil {

@@ -34,10 +34,7 @@ func TestRecent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	h, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := New(c)
 	defer h.Close()
 	recent := func(n int, want, last uint64) {
 		t.Helper()
@@ -156,10 +153,7 @@ func TestRecentOfLargeMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	h, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := New(c)
 	defer h.Close()
 	body := fmt.Appendf(nil, `{"x":"%s"}`, strings.Repeat("x", 512<<10))
 	const messages = 100 // 50 MiB

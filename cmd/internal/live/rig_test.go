@@ -40,9 +40,7 @@ func newRig(t *testing.T, js jetstream.JetStream, server string, replicas int) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.hub, err = New(c); err != nil {
-		t.Fatal(err)
-	}
+	r.hub = New(c)
 	r.web = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		hold := access.NewHold(access.Client{}, access.NewLimit("bytes", "bytes", 256<<20))
 		defer hold.Leave()

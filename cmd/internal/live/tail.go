@@ -48,14 +48,11 @@ type tail struct {
 }
 
 // New makes a hub. It does not read before there is a client.
-func New(c *client.Client) (*Hub, error) {
-	js, err := c.JetStream("")
-	if err != nil {
-		return nil, err
-	}
+func New(c *client.Client) *Hub {
+	js, _ := c.JetStream("") // that of the client itself
 	h := &Hub{client: c, js: js, prefix: c.Prefix(), catching: make(chan struct{}, mostCatchingUp)}
 	h.closed, h.close = context.WithCancel(context.Background())
-	return h, nil
+	return h
 }
 
 // Close ends all clients' connections, and the reading. It waits for the reading alone.

@@ -90,12 +90,9 @@ func withoutEnd(line []byte) []byte {
 
 // DocumentID reads the id from a document.
 func DocumentID(document []byte) (string, error) {
-	var members map[string]json.RawMessage // not a struct, which would match names without regard to case
-	if err := json.Unmarshal(document, &members); err != nil || members == nil {
-		if err == nil || json.Valid(document) {
-			err = errors.New("it is another JSON value")
-		}
-		return "", fmt.Errorf("the line is not a JSON object: %w", err)
+	members, err := Members(document) // not a struct, which would match names without regard to case
+	if err != nil {
+		return "", err
 	}
 	value, ok := members["id"]
 	if !ok {

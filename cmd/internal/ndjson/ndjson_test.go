@@ -58,6 +58,18 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
+// TestReaderFails: the error of an input that cannot be read is not the end of the input.
+func TestReaderFails(t *testing.T) {
+	gone := errors.New("the disk is gone")
+	r := NewReader(io.MultiReader(strings.NewReader("a\nb"), iotest.ErrReader(gone)), 20)
+	if l, err := r.Next(); string(l.Text) != "a" || err != nil {
+		t.Errorf("the first line is %q: %v", l.Text, err)
+	}
+	if l, err := r.Next(); !errors.Is(err, gone) {
+		t.Errorf("the line that was not read whole is %q: %v", l.Text, err)
+	}
+}
+
 // FuzzDocumentID: an id is the last member "id" of an object, and nothing else.
 func FuzzDocumentID(f *testing.F) {
 	for _, seed := range []string{`{"id":"1"}`, `{"ID":"1"}`, `{"id":1}`, `{"id":null}`, `[]`, `null`, `{`,

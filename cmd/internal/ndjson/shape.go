@@ -256,22 +256,26 @@ func untypedValue(value []byte) ([]byte, error) {
 				return []byte(text), nil
 			}
 		case "L", "NS":
-			if json.Unmarshal(raw, &list) != nil {
-				break
+			if json.Unmarshal(raw, &list) == nil {
+				return untypedList(list, name == "NS")
 			}
-			parts := make([][]byte, len(list))
-			for i, one := range list {
-				if name == "NS" {
-					one = fmt.Appendf(nil, `{"N":%s}`, one)
-				}
-				if parts[i], err = untypedValue(one); err != nil {
-					return nil, err
-				}
-			}
-			return append(append([]byte("["), bytes.Join(parts, []byte(","))...), ']'), nil
 		}
 	}
 	return nil, fmt.Errorf("%s is not a value of DynamoDB", shortened(value))
+}
+
+// untypedList is a list of DynamoDB as plain JSON, or a set of numbers, whose elements have no type of their own.
+func untypedList(list []json.RawMessage, numbers bool) (_ []byte, err error) {
+	parts := make([][]byte, len(list))
+	for i, one := range list {
+		if numbers {
+			one = fmt.Appendf(nil, `{"N":%s}`, one)
+		}
+		if parts[i], err = untypedValue(one); err != nil {
+			return nil, err
+		}
+	}
+	return append(append([]byte("["), bytes.Join(parts, []byte(","))...), ']'), nil
 }
 
 // envelopes are names of a member in which other programs put the document.
@@ -291,10 +295,7 @@ func Envelope(text []byte) string {
 	if IsExported(text) {
 		return ""
 	}
-	members, err := Members(text)
-	if err != nil {
-		return ""
-	}
+	members, _ := Members(text) // none if the line is not an object
 	found := ""
 	for name, value := range members {
 		switch nested := value[0] == '{' || value[0] == '['; {

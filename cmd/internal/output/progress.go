@@ -107,9 +107,9 @@ func Bar(what string, before, done, whole, parts int64, elapsed time.Duration) s
 		int(share*100))
 	line += fmt.Sprintf("  %s", Grouped(parts))
 	if seconds := elapsed.Seconds(); seconds > 0 && done > before {
-		left := time.Duration(float64(max(0, whole-done)) / float64(done-before) * float64(elapsed))
 		line += fmt.Sprintf("  %s/s", Grouped(int64(float64(parts)/seconds)))
 		if done < whole {
+			left := time.Duration(float64(whole-done) / float64(done-before) * float64(elapsed))
 			line += fmt.Sprintf("  %s left", (left + time.Second).Truncate(time.Second))
 		}
 	}

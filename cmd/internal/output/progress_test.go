@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -36,5 +37,25 @@ func TestProgress(t *testing.T) {
 	p.clear()
 	if got := out.String(); got != "\r\x1b[Kstate 2\r\x1b[Kan error\n\r\x1b[Kstate 3\r\x1b[Kstate 4\n" {
 		t.Errorf("a terminal: %q", got)
+	}
+}
+
+// TestProgressOfTerminal: a terminal gets the state at least every 200 ms, however seldom a file would.
+func TestProgressOfTerminal(t *testing.T) {
+	for every, want := range map[time.Duration]string{
+		time.Hour:             "\r\x1b[Kstate 1\r\x1b[Kstate 2",
+		50 * time.Millisecond: "\r\x1b[Kstate 1\r\x1b[Kstate 2\r\x1b[Kstate 3\r\x1b[Kstate 4\r\x1b[Kstate 5",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s, screen := terminal(t, "")
+			n := 0
+			p := StartProgress(s, false, every, func() string { n++; return fmt.Sprintf("state %d", n) })
+			time.Sleep(200 * time.Millisecond)
+			synctest.Wait()
+			p.End()
+			if got := screen.String(); got != want+"\n" {
+				t.Errorf("every %s: %q", every, got)
+			}
+		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -119,5 +120,25 @@ func TestConnections(t *testing.T) {
 	}
 	if n := got["lapse_http_connections_closed_total refused"]; n != 1 {
 		t.Errorf("%v connections were refused", n)
+	}
+}
+
+// TestRefusals: a connection is refused with the reason while fewer than mostGoodbyes others are, and is closed
+// without a word otherwise.
+func TestRefusals(t *testing.T) {
+	for goodbye, want := range map[int]string{mostGoodbyes - 1: "HTTP/1.1 503 ", mostGoodbyes: ""} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newConnections(nil, 1, true)
+			l.goodbye = goodbye
+			client, server := net.Pipe()
+			l.refuse(server)
+			text, err := io.ReadAll(client)
+			if got := string(text); err != nil || !strings.HasPrefix(got, want) || (got == "") != (want == "") {
+				t.Errorf("beside %d others it gets %q: %v", goodbye, got, err)
+			}
+			if synctest.Wait(); l.goodbye != goodbye {
+				t.Errorf("afterwards %d of %d connections are being refused", l.goodbye, goodbye)
+			}
+		})
 	}
 }

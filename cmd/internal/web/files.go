@@ -91,9 +91,9 @@ func (f *Files) WatchSignals(ctx context.Context, log *slog.Logger) {
 	if f.tokens == nil && f.certificate == nil {
 		return
 	}
+	// Nothing stops the signals: while the process stops, SIGHUP would end it before it is done.
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
-	defer signal.Stop(hangup)
 	for {
 		select {
 		case <-ctx.Done():

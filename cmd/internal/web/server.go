@@ -95,10 +95,7 @@ type Server struct {
 // Start serves on a listener until [Server.Stop]. If the server ends before that, it sends the
 // error to failed.
 func Start(l net.Listener, c Config, failed chan<- error) (*Server, error) {
-	events, err := live.New(c.Client)
-	if err != nil {
-		return nil, err
-	}
+	events := live.New(c.Client)
 	sliding := service.Sliding{Reader: c.Dear, NATS: c.NATS, Prefix: c.Prefix, Slides: service.SlidesTotal("http")}
 	if err := c.Metrics.Register(sliding.Slides); err != nil {
 		return nil, err

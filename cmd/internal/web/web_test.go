@@ -2,17 +2,28 @@ package web
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/seed18712806/lapse/cmd/internal/access"
+	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/integration/harness/poll"
+	"github.com/seed18712806/lapse/integration/harness/redistest"
 	"github.com/seed18712806/lapse/processor/health"
+	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/client"
+	"github.com/seed18712806/lapse/sink/service"
+	"github.com/seed18712806/lapse/sink/wire"
 )
 
 func TestHealth(t *testing.T) {
@@ -57,5 +68,68 @@ func TestHealth(t *testing.T) {
 		if _ = resp.Body.Close(); resp.StatusCode != want {
 			t.Errorf("%s of another host: %s", path, resp.Status)
 		}
+	}
+}
+
+// TestStart: a server has a limit for each thing on which a client could let it wait, and Start returns what keeps it
+// from serving. A server that ends by itself sends the reason.
+func TestStart(t *testing.T) {
+	files, err := Options{Listen: "127.0.0.1:0"}.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.Connect(client.Options{Server: natstest.Start(t, natstest.Options{}), Timeout: limit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	reader, err := sink.NewReader(redistest.StartMini(t).Client, sink.ReaderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := Config{Files: files, Prefix: wire.DefaultPrefix, Client: c, Reader: reader,
+		Dear: service.NewDear(reader, func() bool { return false }), Metrics: prometheus.NewRegistry(),
+		Ready:  func() (string, health.Problems) { return "ready", nil },
+		Logger: slog.New(slog.DiscardHandler), Connections: 10}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := make(chan error, 1)
+	s, err := Start(l, config, failed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Stop()
+	for what, got := range map[string]time.Duration{"a header": s.http.ReadHeaderTimeout, "a request": s.http.ReadTimeout,
+		"an answer": s.http.WriteTimeout, "an idle connection": s.http.IdleTimeout} {
+		if got < time.Second {
+			t.Errorf("the limit for %s is %s", what, got)
+		}
+	}
+	for path, want := range map[string]int{"/healthz": http.StatusOK, "/openapi.json": http.StatusOK,
+		"/v1/none": http.StatusNotFound, "/": http.StatusOK} {
+		// A busy machine may not send a header within the limit for it.
+		if err := poll.Until(t.Context(), limit, func(context.Context) error {
+			resp, err := http.Get("http://" + l.Addr().String() + path)
+			if err != nil {
+				return err
+			}
+			if _ = resp.Body.Close(); resp.StatusCode != want {
+				return poll.Hopeless(errors.New(resp.Status))
+			}
+			return nil
+		}); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+	if again, err := Start(l, config, failed); err == nil {
+		again.Stop()
+		t.Error("a second server has the metrics of the first")
+	}
+	_ = l.Close()
+	if err := <-failed; !errors.Is(err, net.ErrClosed) || !strings.Contains(err.Error(), "HTTP server: ") {
+		t.Errorf("without its listener the server ends with %v", err)
 	}
 }
