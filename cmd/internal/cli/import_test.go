@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -74,5 +76,31 @@ func TestMessageID(t *testing.T) {
 	}
 	if again := messageID("p", line{number: 1, text: []byte("{}")}, "s"); seen[again] != "one" {
 		t.Errorf("the same line has another id: %s", again)
+	}
+}
+
+// TestLeft: an import knows how much there is to read only of a file.
+func TestLeft(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString("0123456789"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Seek(3, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	for in, want := range map[io.Reader]int64{f: 7, r: 0, strings.NewReader("a"): 0} {
+		if got := left(in); got != want {
+			t.Errorf("%T: %d bytes, want %d", in, got, want)
+		}
 	}
 }

@@ -36,7 +36,7 @@ func (c *Promote) Run(ctx context.Context, streams output.Streams) error {
 		return err
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, max(time.Duration(c.Timeout), promoteLimit))
+	ctx, cancel := context.WithTimeout(ctx, c.limit())
 	defer cancel()
 	if c.Undo {
 		if err := processor.UndoPromotion(ctx, conn.Conn(), prefix); err != nil {
@@ -147,8 +147,10 @@ func seen(ctx context.Context, conn *client.Client) (s processor.SeenRegion, err
 	return s, nil
 }
 
-// promoteLimit is for how long the mirrors may take to get what they lack.
+// promoteLimit is for how long the mirrors may take to get what they lack, unless --timeout allows more.
 const promoteLimit = 2 * time.Minute
+
+func (c *Promote) limit() time.Duration { return max(time.Duration(c.Timeout), promoteLimit) }
 
 // who names the person for the other region.
 func who() string {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -104,5 +105,32 @@ func TestLimits(t *testing.T) {
 	var w Warnings
 	if err := w.UnmarshalText([]byte("5m,1h,30")); err != nil || len(w.Seconds) != 3 || w.Seconds[1] != 3600 {
 		t.Errorf("%v, %v", w, err)
+	}
+}
+
+// TestLimitOfAPromotion: a short --timeout is for a request, and does not end a promotion; a long one lets it take as
+// long.
+func TestLimitOfAPromotion(t *testing.T) {
+	for timeout, want := range map[string]time.Duration{"1s": promoteLimit, "1h": time.Hour} {
+		command, err := parsed(t, "promote", "--timeout", timeout)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := command.(*Promote).limit(); got != want {
+			t.Errorf("--timeout %s: %s, want %s", timeout, got, want)
+		}
+	}
+}
+
+func TestWholeNumber(t *testing.T) {
+	command, err := parsed(t, "list", "orders", "--limit", "7")
+	if err != nil || command.(*List).Limit != 7 {
+		t.Errorf("%+v, %v", command, err)
+	}
+	for _, text := range []string{"many", "1.5", "0x10"} {
+		if _, err := parsed(t, "list", "orders", "--limit", text); err == nil ||
+			!strings.Contains(err.Error(), "use a whole number") {
+			t.Errorf("--limit %s: %v", text, err)
+		}
 	}
 }
