@@ -88,24 +88,24 @@ func (s *Streams) CheckConfigs(ctx context.Context) error {
 			s.compared[filter] = before
 		}
 	}
-	s.behind = time.Time{}
+	s.lagged = 0
 	return nil
 }
 
-// compareConfig refuses a stream of configurations that does not have what the log has sourced from it. A leader that was
-// just elected gets leaderFor, which may be longer than one call has.
+// compareConfig refuses a stream of configurations that does not have what the log has sourced from it. It asks a leader
+// that was just elected again, for leaderFor, which may be longer than one call has: then the next call goes on.
 func (s *Streams) compareConfig(ctx context.Context, have *events.Stored) error {
-	for ; ; backoff.Wait(ctx, leaderAgain) {
+	for {
 		same, err := s.sourced(ctx, have)
 		if err != nil || same {
 			return err
 		}
-		if s.behind.IsZero() {
-			s.behind = time.Now()
-		}
-		if s.Configs.CachedInfo().Config.Replicas <= 1 || time.Since(s.behind) > leaderFor {
+		if s.Configs.CachedInfo().Config.Replicas <= 1 || s.lagged > leaderFor {
 			return Refuse(ErrConfigsBehind, "restore it", "message %d of %s is from %s, which has another one in its place or "+
 				"none", have.Seq, s.Log.CachedInfo().Config.Name, s.Configs.CachedInfo().Config.Name)
+		}
+		if backoff.Wait(ctx, leaderAgain) {
+			s.lagged += leaderAgain
 		}
 	}
 }

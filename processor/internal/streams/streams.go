@@ -102,7 +102,7 @@ type Streams struct {
 	Former      []wire.Former // that the log continues
 
 	compared map[string]*events.Stored // the last configuration and the last drop that CheckConfigs has compared
-	behind   time.Time                 // when CheckConfigs first missed a message; zero after it has found all
+	lagged   time.Duration             // for how long CheckConfigs has waited for a message since it found all
 }
 
 // Identity is the [wire.Identity] of a log.
