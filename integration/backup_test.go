@@ -290,7 +290,7 @@ func TestG7_InterruptedRestore(t *testing.T) {
 
 	second := servers(t, harness.RedisOptions{})
 	run(t, "restore", name, "--server", second.nats.URL())
-	mark := func(stream string) {
+	mark := func(stream string, committed bool) {
 		t.Helper()
 		info, err := second.JS.Stream(t.Context(), stream)
 		if err != nil {
@@ -298,6 +298,9 @@ func TestG7_InterruptedRestore(t *testing.T) {
 		}
 		config := info.CachedInfo().Config
 		config.Metadata[wire.FormatKey] = wire.Restoring
+		if committed {
+			config.Metadata["lapse-restore-committed"] = config.Metadata["lapse-backup"]
+		}
 		if strings.HasSuffix(stream, "_LOG") {
 			config.Subjects = []string{"lapse.restoring." + stream}
 		}
@@ -314,12 +317,12 @@ func TestG7_InterruptedRestore(t *testing.T) {
 	}
 	log, events := second.Prefix.LogStream(), second.Prefix.EventsStream()
 	checkpoints, snapshots := "KV_"+second.Prefix.CheckpointBucket(), second.Prefix.SnapshotStream()
-	mark(log) // all but the root is complete
+	mark(log, true) // all but the root is complete
 	refusesToStart()
 	refuses(t, "exists", "restore", name, "--until", "3", "--server", second.nats.URL())
 	run(t, "restore", name, "--server", second.nats.URL())
 	for _, stream := range []string{snapshots, checkpoints, events, log} { // nothing is complete
-		mark(stream)
+		mark(stream, false)
 	}
 	if err := second.JS.DeleteStream(t.Context(), checkpoints); err != nil {
 		t.Fatal(err)
