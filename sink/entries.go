@@ -115,10 +115,8 @@ const mostAtOnce = 250
 func (q *querier) merge(r ranges, descending bool, after string) *merge {
 	shards := len(q.keys)
 	m := &merge{indexReader: newIndexReader(q, r.pointer), parts: r.parts, descending: descending, after: after,
-		atOnce: min(mostAtOnce, q.limit+1, 2*q.limit/shards+8), budget: listBytes, sources: make([]mergeSource, shards)}
-	if q.maxBytes > 0 {
-		m.budget = min(m.budget, max(2*q.maxBytes/shards, listBytes/16))
-	}
+		atOnce: min(mostAtOnce, q.limit+1, 2*q.limit/shards+8), budget: scriptBytes(q.maxBytes, shards),
+		sources: make([]mergeSource, shards)}
 	if descending {
 		m.parts = slices.Clone(m.parts)
 		slices.Reverse(m.parts)

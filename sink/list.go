@@ -40,6 +40,19 @@ const (
 	pageLoaded     = 256 << 20 // bytes that Redis loads for a page
 )
 
+// pageBytes is how many bytes of documents a page may have. maxBytes is the limit of its options; 0 if they set none.
+func pageBytes(maxBytes int) int {
+	if maxBytes <= 0 {
+		return pageLoaded
+	}
+	return min(maxBytes, pageLoaded)
+}
+
+// scriptBytes is how many bytes of values a script loads, about, for a page of so many bytes from so many shards.
+func scriptBytes(maxBytes, shards int) int {
+	return min(listBytes, max(2*maxBytes/shards, listBytes/16))
+}
+
 // listPosition is the end of a page, in a continuation: a place in an index of a shard.
 type listPosition struct {
 	Shard int          `json:"p"`

@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness/redistest"
 	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/entries"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -54,6 +55,40 @@ func TestListBytes(t *testing.T) {
 			}
 			if len(times) != 40 || got != pages {
 				t.Errorf("%d bytes: %d documents on %d pages, want 40 on %d", most, len(times), got, pages)
+			}
+		}
+	})
+}
+
+// TestPageBytes: a page by deadline, and a page of a query in any order, ends before it has too many bytes. It has at
+// least one document.
+func TestPageBytes(t *testing.T) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
+		r := newRig(t, s, 2, far)
+		r.WithDefault("orders", 0, 1000)
+		bodies, text := map[string]string{}, strings.Repeat("x", 77)
+		for i := range 20 { // 100 bytes each, with the id
+			bodies[fmt.Sprintf("%02d", i)] = fmt.Sprintf(`{"n":%d,"k":1,"x":"%s"}`, 10+i, text)
+		}
+		r.put(bodies)
+		r.declare("/n", "/k")
+		for most, want := range map[int]int{0: 1, 1: 20, 199: 20, 200: 10, 1000: 2, 1999: 2, 2000: 1, 1 << 30: 1} {
+			list := sink.ListOptions{Order: wire.ByDeadline, Limit: 100, MaxBytes: most}
+			if times, pages := r.list("orders", list); len(times) != 20 || pages != want {
+				t.Errorf("%d bytes, list by deadline: %d documents on %d pages, want 20 on %d", most, len(times), pages, want)
+			}
+			for _, opts := range []sink.QueryOptions{
+				{Where: r.where("n>0")}, {Where: r.where("x=" + text), Scan: true}, {Order: entries.Order{Pointer: "/n"}},
+				{Order: entries.Order{ByDeadline: true}}, {Order: entries.Order{ByID: true}, Where: r.where("k=1")},
+			} {
+				opts.Limit, opts.MaxBytes = 100, most
+				documents, pages := 0, 0
+				r.queryPages(r.Reader, opts, func(_ int, page sink.QueryPage) {
+					documents, pages = documents+len(page.Documents), pages+1
+				})
+				if documents != 20 || pages != want {
+					t.Errorf("%d bytes, %s: %d documents on %d pages, want 20 on %d", most, show(opts), documents, pages, want)
+				}
 			}
 		}
 	})

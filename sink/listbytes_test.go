@@ -144,6 +144,43 @@ func TestListSendsLittle(t *testing.T) {
 	}
 }
 
+// TestListScriptsAreShort: a script of a list loads documents until they have a mebibyte, and examines 2,000 members of
+// an index at most. Another one goes on with the page.
+func TestListScriptsAreShort(t *testing.T) {
+	const size, loads, examines = 4096, 256, 2000 // 256 values of this size have a mebibyte
+	header := store.Header{Ts: far, Etag: 1}
+	large := []byte(strings.Repeat("x", size-len(header.Append(nil))))
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
+		for _, tt := range []struct {
+			name          string
+			documents     int
+			body          []byte
+			prefix        string
+			scripts, seen int
+		}{
+			{"a mebibyte", loads, large, "", 1, loads},
+			{"more than a mebibyte", loads + 1, large, "", 2, loads + 1},
+			{"2,000 members", examines, []byte("{}"), "none", 1, 0},
+			{"2,001 members", examines + 1, []byte("{}"), "none", 2, 0},
+		} {
+			r := newRig(t, s, 1, far)
+			r.WithDefault("orders", 0, 1000)
+			var changes []store.Change
+			for i := range tt.documents {
+				changes = append(changes, r.Change("orders", fmt.Sprint(i), &header, tt.body))
+			}
+			r.Write("orders", changes...)
+			scripts := -1 // without the one that reads the configuration
+			reader := r.readerMeanwhile(t, func() { scripts++ })
+			page, err := reader.List(ctx, "orders", sink.ListOptions{Limit: wire.MaxListLimit, Prefix: tt.prefix})
+			if err != nil || scripts != tt.scripts || len(page.Documents) != tt.seen || page.Continuation != "" {
+				t.Errorf("%s: %d documents by %d scripts, want %d by %d; %v", tt.name, len(page.Documents), scripts, tt.seen,
+					tt.scripts, err)
+			}
+		}
+	})
+}
+
 // TestListAmongExpired: a list passes over expired documents at once, however many there are.
 func TestListAmongExpired(t *testing.T) {
 	const n = 45_000

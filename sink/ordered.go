@@ -194,13 +194,14 @@ func (m *merger) page(ctx context.Context, opts ListOptions) (Page, error) {
 		return Page{}, err
 	}
 	page, bytes := Page{Documents: make([]Document, 0, len(chosen))}, 0
-	b := newBodies(m.shards, m.collection, opts.MaxBytes, m.sources)
+	maxBytes := pageBytes(opts.MaxBytes)
+	b := newBodies(m.shards, m.collection, maxBytes, m.sources)
 	n, err := b.visit(ctx, chosen, func(d *Document) (full bool, err error) {
 		if d == nil {
 			return false, nil
 		}
 		bytes += len(d.Body) + len(d.ID)
-		if len(page.Documents) > 0 && (opts.MaxBytes > 0 && bytes > opts.MaxBytes || bytes > pageLoaded) {
+		if len(page.Documents) > 0 && bytes > maxBytes {
 			return true, nil
 		}
 		page.Documents = append(page.Documents, *d)
@@ -381,7 +382,7 @@ func (s *stretch) set(p int, found layout.Reply, most int, d ttlrules.Default) {
 type bodies struct {
 	*shards
 	collection string
-	maxBytes   int           // of the page; no limit if 0
+	maxBytes   int           // of the page
 	sources    []source      // whose configurations count for the order; nil if none does
 	left       [][]member    // by shard: those to be read
 	read       [][]*Document // by shard: those that were read; nil for one that is gone, or has another place
@@ -404,10 +405,7 @@ func (b *bodies) visit(ctx context.Context, chosen []member, visit func(d *Docum
 		}
 		b.left[c.shard] = append(b.left[c.shard], c)
 	}
-	budget := listBytes
-	if most := b.maxBytes; most > 0 && involved > 0 {
-		budget = min(budget, max(2*most/involved, listBytes/16))
-	}
+	budget := scriptBytes(b.maxBytes, max(involved, 1))
 	if err := b.each(func(p int) error { return b.some(ctx, p, budget) }); err != nil {
 		return 0, err
 	}

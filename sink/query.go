@@ -83,8 +83,8 @@ func (r *Reader) Query(ctx context.Context, collection string, opts QueryOptions
 		if err != nil {
 			return err
 		}
-		q := querier{shards: ps, collection: collection, selection: s, limit: limit, maxBytes: opts.MaxBytes, first: first,
-			documents: []Document{}, taken: map[string]bool{}}
+		q := querier{shards: ps, collection: collection, selection: s, limit: limit, maxBytes: pageBytes(opts.MaxBytes),
+			first: first, documents: []Document{}, taken: map[string]bool{}}
 		page, err = q.page(ctx, from)
 		return err
 	})

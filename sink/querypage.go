@@ -105,7 +105,7 @@ func (q *querier) take(d Document) (full bool) {
 	}
 	if !q.count {
 		bytes := q.bytes + len(d.Body) + len(d.ID)
-		if len(q.documents) > 0 && (q.maxBytes > 0 && bytes > q.maxBytes || bytes > pageLoaded) {
+		if len(q.documents) > 0 && bytes > q.maxBytes {
 			return true
 		}
 		q.documents, q.bytes = append(q.documents, d), bytes

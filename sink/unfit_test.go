@@ -1,6 +1,7 @@
 package sink_test
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/seed18712806/lapse/integration/harness/redistest"
 	"github.com/seed18712806/lapse/sink"
+	"github.com/seed18712806/lapse/sink/internal/layout"
 	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
@@ -79,6 +81,35 @@ func TestForeignContent(t *testing.T) {
 			s.Client.HSet(ctx, r.Key(0, tt.kind), tt.field, tt.value)
 			_, err := r.Reader.Get(ctx, "orders", "a")
 			wantErr(t, err, sink.ErrForeign, "get with "+tt.field+" "+tt.value)
+		}
+	})
+}
+
+// TestForeignMaking changes what a shard says about the making of its indexes to a value that lapse does not store:
+// before a query, or after one of its scripts. The query returns ErrForeign, whichever script finds it.
+func TestForeignMaking(t *testing.T) {
+	redistest.OnEach(t, func(t *testing.T, s redistest.Server) {
+		r := newRig(t, s, 1, far)
+		r.put(map[string]string{"1": `{"a":1}`})
+		r.declare("/a")
+		k := layout.NewKeys(r.Prefix, 0, 1)
+		const scripts = 3 // the configuration, the indexes, the entries
+		for at := range scripts + 1 {
+			r.making(0, layout.Making{})
+			done := 0
+			change := func() {
+				if done == at {
+					s.Client.HSet(ctx, k.State(), layout.MakingPrefix+"orders", `{"slots":[-1]}`)
+				}
+				done++
+			}
+			change()
+			_, err := r.readerMeanwhile(t, change).Query(ctx, "orders", sink.QueryOptions{Where: r.where("a=1")})
+			if at < scripts {
+				wantErr(t, err, sink.ErrForeign, fmt.Sprintf("changed after %d scripts", at))
+			} else if err != nil || done != scripts+1 {
+				t.Errorf("changed behind the query, which has %d scripts: %v", done-1, err)
+			}
 		}
 	})
 }

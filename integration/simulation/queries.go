@@ -174,11 +174,12 @@ func (q *query) serves(model *redismodel.Server) (serves, perhaps bool) {
 	case strings.HasPrefix(pointer, "/"):
 		declared, ready := by(pointer)
 		return ready && !q.scan && !q.count, declared
-	case pointer == string(wire.ByDeadline):
-		return !q.count, true
-	case q.scan:
+	case pointer == string(wire.ByDeadline), q.scan: // no index has to serve it, but each may
 		for pointer := range q.where {
 			by(pointer)
+		}
+		if q.order == string(wire.ByDeadline) {
+			return !q.count && !damaged, true
 		}
 		return q.order == "" && len(q.where) > 0 && !damaged, true
 	}
