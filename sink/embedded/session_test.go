@@ -160,8 +160,16 @@ func TestPipe(t *testing.T) {
 		if n := len(server.(*end).in.data); n != mostUnread {
 			t.Errorf("%d bytes wait, want %d", n, mostUnread)
 		}
-		got, err := io.ReadAll(server)
-		if err != nil || !bytes.Equal(got, sent) || <-done != nil {
+		got := make([]byte, 10)
+		if _, err := io.ReadFull(server, got); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if in := server.(*end).in; len(in.data)-in.from != mostUnread {
+			t.Errorf("after the reader has read 10, %d bytes wait, want %d", len(in.data)-in.from, mostUnread)
+		}
+		rest, err := io.ReadAll(server)
+		if got = append(got, rest...); err != nil || !bytes.Equal(got, sent) || <-done != nil {
 			t.Errorf("%d bytes of %d: %v", len(got), len(sent), err)
 		}
 		if _, err := server.Write([]byte("x")); err != io.ErrClosedPipe {
@@ -193,6 +201,26 @@ func TestPipe(t *testing.T) {
 		}
 		_ = server.Close()
 	})
+}
+
+// TestCommandIsCutOff: a command whose end does not come is none, wherever the client stops.
+func TestCommandIsCutOff(t *testing.T) {
+	for _, command := range []string{"PING x\r\n", "*2\r\n$4\r\nECHO\r\n$1\r\nx\r\n",
+		"*1\r\n$20000\r\n" + strings.Repeat("x", 20_000) + "\r\n", strings.Repeat("x", 20_000) + "\r\n"} {
+		for n := 0; n < len(command); n++ {
+			if n == 100 {
+				n = len(command) - 2
+			}
+			words, err := readCommand(bufio.NewReaderSize(strings.NewReader(command[:n]), readBuffer), knownClient)
+			if err != io.EOF || words != nil {
+				t.Errorf("%d bytes of %.20q: %.20q, %v", n, command, words, err)
+			}
+		}
+		words, err := readCommand(bufio.NewReaderSize(strings.NewReader(command), readBuffer), knownClient)
+		if err != nil || len(words) == 0 {
+			t.Errorf("%.20q: %.20q, %v", command, words, err)
+		}
+	}
 }
 
 // FuzzCommands: whatever a client sends, the server neither panics nor hangs, and sends whole replies

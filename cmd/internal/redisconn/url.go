@@ -116,10 +116,8 @@ func parseSentinel(scheme, rest string) (*redis.FailoverOptions, error) {
 	if name == "" {
 		return nil, errors.New("it does not name the master")
 	}
-	login := ""
-	if at := strings.LastIndexByte(hosts, '@'); at >= 0 {
-		login, hosts = hosts[:at+1], hosts[at+1:]
-	}
+	at := strings.LastIndexByte(hosts, '@') + 1 // 0 if there is no user
+	login, hosts := hosts[:at], hosts[at:]
 	server, err := url.Parse("redis://" + login + "host")
 	if err != nil {
 		return nil, err

@@ -1,7 +1,7 @@
 package tracing
 
 import (
-	"strconv"
+	"encoding/hex"
 
 	otel "go.opentelemetry.io/otel/trace"
 
@@ -16,8 +16,8 @@ func remote(traceparent string) otel.SpanContext {
 	c := otel.SpanContextConfig{Remote: true}
 	c.TraceID, _ = otel.TraceIDFromHex(traceparent[3:35])
 	c.SpanID, _ = otel.SpanIDFromHex(traceparent[36:52])
-	flags, _ := strconv.ParseUint(traceparent[53:55], 16, 8)
-	c.TraceFlags = otel.TraceFlags(flags)
+	flags, _ := hex.DecodeString(traceparent[53:55])
+	c.TraceFlags = otel.TraceFlags(flags[0])
 	return otel.NewSpanContext(c)
 }
 

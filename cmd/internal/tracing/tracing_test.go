@@ -2,11 +2,16 @@ package tracing_test
 
 import (
 	"encoding/hex"
+	"encoding/pem"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -179,6 +184,57 @@ func TestOff(t *testing.T) {
 				t.Errorf("there is a metric: %v", got)
 			}
 		})
+	}
+}
+
+// Lapse serves without tracing where the SDK refuses its variables, and with the rest of a resource that is not valid.
+// The log tells both.
+func TestVariables(t *testing.T) {
+	c := startCollector(t)
+	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test,none")
+	tracer, log, _ := start(t)
+	tracer.Record(write)
+	tracer.Close()
+	if c.one(t, writeName); c.resource["service.name"] != "lapse" || log.count("missing value") == 0 {
+		t.Errorf("the resource is %v; logged %q", c.resource, log.text.String())
+	}
+	secure := httptest.NewTLSServer(nil)
+	defer secure.Close()
+	authorities := filepath.Join(t.TempDir(), "authorities")
+	if err := os.WriteFile(authorities, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+		Bytes: secure.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", authorities) // for an endpoint without TLS
+	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "")
+	if tracer, log, _ := start(t); tracer != nil || log.count("tracing is off") != 1 {
+		t.Errorf("there is a tracer: %t; logged %q", tracer != nil, log.text.String())
+	}
+}
+
+// A status of 500 or more is an error of lapse, and no other one is.
+func TestStatus(t *testing.T) {
+	c := startCollector(t)
+	tracer, _, _ := start(t)
+	for _, code := range []int{0, 200, 404, 499, 500, 503} {
+		s := read
+		s.Subject, s.Status = fmt.Sprintf("read.%d", code), code
+		tracer.Record(s)
+	}
+	tracer.Close()
+	for _, code := range []int{0, 200, 404, 499, 500, 503} {
+		s, want := c.one(t, fmt.Sprintf("process lapse.read.%d", code)), map[string]string{}
+		if code > 0 {
+			want["lapse.status"] = strconv.Itoa(code)
+		}
+		if code >= 500 {
+			want["error.type"] = strconv.Itoa(code)
+		}
+		got := attributes(s.Attributes)
+		maps.DeleteFunc(got, func(name, _ string) bool { return name != "lapse.status" && name != "error.type" })
+		if diff := cmp.Diff(want, got); diff != "" || (s.Status.GetCode() == otlp.Status_STATUS_CODE_ERROR) != (code >= 500) {
+			t.Errorf("status %d is %v (-want +got):\n%s", code, s.Status, diff)
+		}
 	}
 }
 
