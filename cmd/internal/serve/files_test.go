@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -10,10 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed18712806/lapse/integration/harness"
+	"github.com/seed18712806/lapse/integration/harness/natstest"
+	"github.com/seed18712806/lapse/integration/harness/natstest/inprocess"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -125,4 +129,44 @@ func serving(t *testing.T, ctx context.Context, opts Options) (p *process, ended
 		return nil
 	})
 	return p, end
+}
+
+// TestMakeRoom: the embedded NATS server closes as few connections as leave an eighth of the places free. The first are
+// those that never did anything, then those without a subscription; of both kinds the one that is idle for longest.
+func TestMakeRoom(t *testing.T) {
+	const most, stay = 16, 14
+	srv := inprocess.Start(t, &server.Options{MaxConn: most})
+	clients := newNATSClients(srv, most)
+	connect := func(first func(*nats.Conn) error) *nats.Conn {
+		t.Helper()
+		nc, err := nats.Connect(srv.ClientURL(), natstest.Patient, nats.NoReconnect())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		if err := errors.Join(first(nc), nc.FlushTimeout(harness.Limit)); err != nil {
+			t.Fatal(err)
+		}
+		return nc
+	}
+	idles := func(*nats.Conn) error { return nil }
+	publishes := func(nc *nats.Conn) error { return nc.Publish("p", nil) }
+	subscribes := func(nc *nats.Conn) error { _, err := nc.SubscribeSync("s"); return err }
+	stays := []*nats.Conn{connect(subscribes)}
+	third, first, second := connect(publishes), connect(idles), connect(idles)
+	stays = append(stays, connect(publishes))
+	for srv.NumClients() < stay {
+		stays = append(stays, connect(subscribes))
+	}
+	for i, nc := range []*nats.Conn{first, second, third} {
+		clients.makeRoom() // there is room
+		stays = append(stays, connect(subscribes))
+		clients.makeRoom()
+		wait(t, fmt.Sprintf("connection %d is closed", i), func() bool { return nc.IsClosed() && srv.NumClients() == stay })
+	}
+	for i, nc := range stays {
+		if err := nc.FlushTimeout(harness.Limit); err != nil {
+			t.Errorf("connection %d of those that should stay: %v", i, err)
+		}
+	}
 }

@@ -2,6 +2,8 @@ package serve
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -51,4 +53,31 @@ func TestFollowing(t *testing.T) {
 	if diff := cmp.Diff(&wire.Following{Domain: "a", Behind: 2, AsOf: 5000}, near); diff != "" {
 		t.Errorf("an entry was changed: %s", diff)
 	}
+}
+
+// TestStale: reads are refused once they are further behind than they may be, or while that is not known.
+func TestStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &node{maxStaleness: time.Minute}
+		ago := func(d time.Duration) *wire.Following {
+			return &wire.Following{AsOf: wire.Time(time.Now().Add(-d).UnixMilli())}
+		}
+		for _, c := range []struct {
+			name string
+			f    *wire.Following
+			want bool
+		}{
+			{"the first region", nil, false},
+			{"as much as it may be", ago(time.Minute), false},
+			{"more", ago(time.Minute + time.Millisecond), true},
+			{"unknown", &wire.Following{}, true},
+		} {
+			if err := n.stale(c.f); (err != nil) != c.want {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		}
+		if n.maxStaleness = 0; n.stale(ago(time.Hour)) != nil {
+			t.Error("it is refused without a limit")
+		}
+	})
 }

@@ -188,7 +188,7 @@ func TestEndsOfApply(t *testing.T) {
 	}{
 		"told to end":             {nil, true, nil},
 		"a failure while it ends": {failed, true, nil},
-		"no owner any more":       {processor.ErrNotOwner, false, nil},
+		"no owner any more":       {notOwner(fmt.Errorf("%w to another", lease.ErrLost)), false, nil},
 		"a refusal while it ends": {&processor.Refusal{Kind: processor.ErrStreamGone,
 			Reason: errors.New("stream LAPSE_LOG")}, true, nil},
 		"a closed connection": {processor.ErrConnectionClosed, false, processor.ErrConnectionClosed},
@@ -196,16 +196,28 @@ func TestEndsOfApply(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
+			tries := 0
 			n := newTestNode(statuses{mine}, applies{runs: func() error {
-				if tt.ended {
+				if tries++; tt.ended || tries > 1 {
 					cancel()
 				}
 				return tt.err
 			}})
-			if err := n.applyShard(ctx, 0, nil); !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) {
-				t.Errorf("%v", err)
+			if err := n.applyShard(ctx, 0, nil); !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) || tries > 1 {
+				t.Errorf("%v after %d attempts", err, tries)
 			}
 		})
+	}
+}
+
+// TestNotOwner: the processor learns that the lease is lost, and of other errors as they are.
+func TestNotOwner(t *testing.T) {
+	failed := errors.New("i/o timeout")
+	if err := notOwner(lease.ErrLost); !errors.Is(err, processor.ErrNotOwner) || !errors.Is(err, lease.ErrLost) {
+		t.Errorf("a lost lease: %v", err)
+	}
+	if notOwner(failed) != failed || notOwner(nil) != nil {
+		t.Errorf("%v, %v", notOwner(failed), notOwner(nil))
 	}
 }
 

@@ -28,3 +28,13 @@ func TestLock(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestDisk: the embedded NATS server may use the whole disk, so its size has to be known.
+func TestDisk(t *testing.T) {
+	if size, free, err := disk(t.TempDir()); err != nil || size == 0 || free > size {
+		t.Errorf("%d bytes, %d free, %v", size, free, err)
+	}
+	if _, _, err := disk(filepath.Join(t.TempDir(), "nothing")); err == nil {
+		t.Error("a directory that does not exist has a disk")
+	}
+}
