@@ -92,8 +92,8 @@ func (s *Streams) CheckConfigs(ctx context.Context) error {
 	return nil
 }
 
-// compareConfig refuses a stream of configurations that does not have what the log has sourced from it. It asks a leader
-// that was just elected again, for leaderFor, which may be longer than one call has: then the next call goes on.
+// compareConfig refuses a stream of configurations that does not have what the log has sourced from it. A leader that
+// was just elected is asked again, for leaderFor. That may be longer than one call has: then the next call goes on.
 func (s *Streams) compareConfig(ctx context.Context, have *events.Stored) error {
 	for {
 		same, err := s.sourced(ctx, have)
