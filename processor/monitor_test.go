@@ -1,6 +1,8 @@
 package processor
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"github.com/seed18712806/lapse/processor/health"
 	"github.com/seed18712806/lapse/processor/internal/shard"
 	"github.com/seed18712806/lapse/processor/internal/streams"
+	"github.com/seed18712806/lapse/sink/store"
 	"github.com/seed18712806/lapse/sink/wire"
 )
 
@@ -105,5 +108,51 @@ func TestG12_TheMonitorWatchesTheEvents(t *testing.T) {
 	told("max_msgs is 1000000, and was -1")
 	if err := p.Ready(); err != nil {
 		t.Errorf("it is not ready: %v", err)
+	}
+	sealed := outputs.CachedInfo().Config
+	sealed.Sealed = true
+	if _, err := r.js.UpdateStream(t.Context(), sealed); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is told that no event can be published", func() bool {
+		err := p.Ready()
+		return err != nil && strings.Contains(err.Error(), problemEvents.Name)
+	})
+}
+
+// TestFull: a log is full at its limits, if it refuses new messages there.
+func TestFull(t *testing.T) {
+	limited := jetstream.StreamConfig{Name: "S", Discard: jetstream.DiscardNew, MaxMsgs: 10, MaxBytes: 1000}
+	discards := limited
+	discards.Discard = jetstream.DiscardOld
+	for name, c := range map[string]struct {
+		config jetstream.StreamConfig
+		state  jetstream.StreamState
+		want   string
+	}{
+		"room for one":    {limited, jetstream.StreamState{Msgs: 9, Bytes: 999}, ""},
+		"messages":        {limited, jetstream.StreamState{Msgs: 10, Bytes: 999}, "is full (10 messages, 999 bytes)"},
+		"bytes":           {limited, jetstream.StreamState{Msgs: 9, Bytes: 1000}, "is full (9 messages, 1000 bytes)"},
+		"no limits":       {jetstream.StreamConfig{Discard: jetstream.DiscardNew}, jetstream.StreamState{Msgs: 1 << 20}, ""},
+		"it discards old": {discards, jetstream.StreamState{Msgs: 10, Bytes: 1000}, ""},
+		"sealed":          {jetstream.StreamConfig{Sealed: true}, jetstream.StreamState{}, "is sealed"},
+	} {
+		err := full(&jetstream.StreamInfo{Config: c.config, State: c.state})
+		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestAsRefusal: an error about what is stored is a refusal, which a person has to resolve; another one stays as it is.
+func TestAsRefusal(t *testing.T) {
+	for _, kind := range []error{store.ErrForeign, store.ErrServer, wire.ErrFormat} {
+		err := asRefusal(fmt.Errorf("read the shard: %w", kind))
+		if r := streams.AsRefusal(err); r == nil || r.Kind != kind || asRefusal(err) != err {
+			t.Errorf("%v is not a refusal of its kind", err)
+		}
+	}
+	if failed := errors.New("i/o timeout"); asRefusal(failed) != failed || asRefusal(nil) != nil {
+		t.Errorf("%v, %v", asRefusal(failed), asRefusal(nil))
 	}
 }
