@@ -188,22 +188,25 @@ func TestUnreadPages(t *testing.T) {
 	}
 	before, answers := d.before(), map[string]int{}
 	var mu sync.Mutex
-	var waiting sync.WaitGroup
-	for range 300 { // at once, so that those that get no place wait together
-		conn := d.knock("GET /v1/collections/large/documents HTTP/1.1\nHost: x\nAuthorization: Bearer " + hostile +
-			"\n\n")
-		waiting.Go(func() {
-			status := d.status(conn)
-			mu.Lock()
-			defer mu.Unlock()
-			answers[status]++
-		})
-	}
-	waiting.Wait()
-	t.Logf("answers: %v", answers)
-	if answers["200"] == 0 {
-		t.Error("no page was sent")
-	}
+	harness.Until(t, harness.Limit, "a page is sent", func(context.Context) error {
+		var waiting sync.WaitGroup
+		for range 300 { // at once, so that those that get no place wait together
+			conn := d.knock("GET /v1/collections/large/documents HTTP/1.1\nHost: x\nAuthorization: Bearer " + hostile +
+				"\n\n")
+			waiting.Go(func() {
+				status := d.status(conn)
+				mu.Lock()
+				defer mu.Unlock()
+				answers[status]++
+			})
+		}
+		waiting.Wait()
+		t.Logf("answers: %v", answers)
+		if answers["200"] == 0 { // on a busy machine Redis may answer none of them in time
+			return fmt.Errorf("the answers are %v", answers)
+		}
+		return nil
+	})
 	d.works("large")
 	d.grown(before, 700)
 }

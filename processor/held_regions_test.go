@@ -210,11 +210,14 @@ func TestHeldDemote(t *testing.T) {
 	}
 }
 
-// unclosed is a file in memory.
-type unclosed struct{ *bytes.Buffer }
+// savedFile is a file in memory.
+type savedFile struct {
+	bytes.Buffer
+	closed bool
+}
 
 // Close implements [io.Closer].
-func (unclosed) Close() error { return nil }
+func (f *savedFile) Close() error { f.closed = true; return nil }
 
 // TestHeldDemoteReconnects: the connection is lost while a region that was superseded is demoted. The person runs the
 // command again: what only that region has is in the file of the attempt that removes it.
@@ -233,7 +236,7 @@ func TestHeldDemoteReconnects(t *testing.T) {
 		if _, err := r.jsA.Publish(t.Context(), closed, []byte("only here")); err != nil {
 			t.Fatal(err)
 		}
-		var saved bytes.Buffer
+		saved := &savedFile{}
 		during(func() { cut.cut(false) })
 		r.again("region a is demoted", func(ctx context.Context) error {
 			there, err := r.jsA.Stream(ctx, r.prefix.LogStream())
@@ -244,13 +247,14 @@ func TestHeldDemoteReconnects(t *testing.T) {
 				return errors.Join(err, fmt.Errorf("the log has %d messages", there.CachedInfo().State.Msgs))
 			}
 			_, err = Demote(ctx, a, r.prefix, "", func() (io.WriteCloser, error) {
-				saved.Reset()
-				return unclosed{&saved}, nil
+				saved = &savedFile{}
+				return saved, nil
 			})
 			return err
 		})
-		if !bytes.Contains(saved.Bytes(), []byte(`"body":"only here"`)) || bytes.Count(saved.Bytes(), []byte("\n")) != 1 {
-			t.Errorf("saved is %s", saved.Bytes())
+		if !bytes.Contains(saved.Bytes(), []byte(`"body":"only here"`)) || bytes.Count(saved.Bytes(), []byte("\n")) != 1 ||
+			!saved.closed {
+			t.Errorf("saved is %s, and the file is closed: %t", saved.Bytes(), saved.closed)
 		}
 	})
 }

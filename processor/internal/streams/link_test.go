@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -128,26 +127,11 @@ func TestLink(t *testing.T) {
 // TestUntilClosedLeavesNothing: each session of a process waits for the end of the same connection. A session that has
 // ended leaves nothing at the connection.
 func TestUntilClosedLeavesNothing(t *testing.T) {
-	var nc nats.Conn
-	ended, end := context.WithCancel(t.Context())
-	end()
-	heap := func() uint64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
-	const sessions = 1 << 16
-	before := heap()
-	for range sessions {
-		if err := UntilClosed(ended, &nc); err != nil {
+	natstest.LeavesNoListener(t, func(ended context.Context, nc *nats.Conn) {
+		if err := UntilClosed(ended, nc); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if after := heap(); after > before+sessions*50 { // a channel has more than 150 bytes
-		t.Errorf("%d sessions leave %d bytes", sessions, after-before)
-	}
-	runtime.KeepAlive(&nc)
+	})
 }
 
 // TestQuery: a request that gets no answer is repeated in time, and the last attempt has what is left of it.
