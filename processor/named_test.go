@@ -109,8 +109,9 @@ func TestG12_AnEventRemembersALostConfiguration(t *testing.T) {
 				}
 				return nil
 			})
-			p.ready(t)
-			r.caughtUp(p)
+			// It is not ready once it could store no checkpoint for some seconds.
+			end := r.lastSeq()
+			eventually(t, "the log is applied", func() bool { return p.current().status.Applied.Load() >= end })
 			p.stop(t)
 			p = r.start(nil)
 			p.ready(t)

@@ -32,7 +32,7 @@ import (
 )
 
 // limit is how long a script waits for anything.
-const limit = time.Minute
+const limit = 3 * time.Minute
 
 func TestMain(m *testing.M) { harness.Main(m) }
 

@@ -51,6 +51,9 @@ func (p *Publisher) passed(ctx context.Context, after, before uint64, do func(*n
 	if before <= after+1 {
 		return nil
 	}
+	// Behind a restore NATS lists a million of them, for which a busy server needs longer than the client library allows.
+	ctx, cancel := context.WithTimeout(ctx, standsAfter)
+	defer cancel()
 	stream, err := p.js.Stream(ctx, p.stream)
 	if err != nil {
 		return fmt.Errorf("ask for the state of stream %s: %w", p.stream, err)
