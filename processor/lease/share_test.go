@@ -447,12 +447,12 @@ func TestAProcessThatStoodStillGetsItsPartOnce(t *testing.T) {
 // because it finds no lease. Fails if the shards do not spread in the end.
 func TestTheBucketIsLostBeforeARelease(t *testing.T) {
 	s, j := startNATS(t), &journal{}
-	s.member(j, "a", Options{Shards: 4}, asksAgain)
+	s.member(j, "a", Options{Shards: 4}, asksAgain, func(s *seams) { s.timing.standBack = 200 * ms })
 	j.awaitLoads(t, map[string]int{"a": 4})
 	if err := s.js().DeleteKeyValue(t.Context(), "LAPSE_MEMBERS"); err != nil {
 		t.Fatal(err)
 	}
-	s.member(j, "b", Options{Shards: 4}, asksAgain)
+	s.member(j, "b", Options{Shards: 4}, asksAgain, func(s *seams) { s.timing.standBack = 200 * ms })
 	j.awaitLoads(t, map[string]int{"a": 2, "b": 2})
 }
 
