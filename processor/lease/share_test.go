@@ -443,16 +443,20 @@ func TestAProcessThatStoodStillGetsItsPartOnce(t *testing.T) {
 	s.stays(j, "")
 }
 
+// triesAgainSoon is for a test in which any process may take a shard: two that wait for each other go on soon, and so
+// does an owner to which a shard that it has released came back.
+func triesAgainSoon(s *seams) { s.timing.standBack, s.timing.again = 200*ms, time.Second }
+
 // The bucket is deleted in the moment in which a process joins. That process may take shards,
 // because it finds no lease. Fails if the shards do not spread in the end.
 func TestTheBucketIsLostBeforeARelease(t *testing.T) {
 	s, j := startNATS(t), &journal{}
-	s.member(j, "a", Options{Shards: 4}, asksAgain, func(s *seams) { s.timing.standBack = 200 * ms })
+	s.member(j, "a", Options{Shards: 4}, asksAgain, triesAgainSoon)
 	j.awaitLoads(t, map[string]int{"a": 4})
 	if err := s.js().DeleteKeyValue(t.Context(), "LAPSE_MEMBERS"); err != nil {
 		t.Fatal(err)
 	}
-	s.member(j, "b", Options{Shards: 4}, asksAgain, func(s *seams) { s.timing.standBack = 200 * ms })
+	s.member(j, "b", Options{Shards: 4}, asksAgain, triesAgainSoon)
 	j.awaitLoads(t, map[string]int{"a": 2, "b": 2})
 }
 
