@@ -214,7 +214,8 @@ func TestTakeWithoutAStream(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		_, err := Take(t.Context(), Source{NATS: js.Conn(), Prefix: h.Prefix, Applying: nobody, Progress: progress}, io.Discard)
+		from := Source{NATS: js.Conn(), Prefix: h.Prefix, Applying: nobody, Progress: progress}
+		_, err := Take(t.Context(), from, io.Discard)
 		if want := "stream " + deleted + " was deleted meanwhile"; err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}

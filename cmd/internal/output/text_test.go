@@ -45,7 +45,8 @@ func TestValues(t *testing.T) {
 		{output.Bytes(0), "0 B"}, {output.Bytes(1023), "1023 B"}, {output.Bytes(1024), "1.0 KiB"},
 		{output.Bytes(1536), "1.5 KiB"}, {output.Bytes(1 << 20), "1.0 MiB"}, {output.Bytes(1 << 30), "1.0 GiB"},
 		{output.Bytes(1 << 40), "1.0 TiB"}, {output.Bytes(1 << 51), "2048.0 TiB"},
-		{output.Documents(0), "0 documents"}, {output.Documents(1), "1 document"}, {output.Documents(1000), "1,000 documents"},
+		{output.Documents(0), "0 documents"}, {output.Documents(1), "1 document"},
+		{output.Documents(1000), "1,000 documents"},
 	} {
 		if c[0] != c[1] {
 			t.Errorf("%q, want %q", c[0], c[1])

@@ -442,8 +442,8 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// TestAdoptSweepsOnce: what the record no longer names is removed from the mirror of the snapshots when a cut has another
-// end of it. Cuts come all the time, and one with the same end lists no objects again.
+// TestAdoptSweepsOnce: what the record no longer names is removed from the mirror of the snapshots when a cut has
+// another end of it. Cuts come all the time, and one with the same end lists no objects again.
 func TestAdoptSweepsOnce(t *testing.T) {
 	t.Parallel()
 	js, o := natstest.Connect(t, natstest.Options{JetStream: "domain: a"}), options()

@@ -19,10 +19,12 @@ import (
 )
 
 // Rule appends the rules of the options ([wire.LogRules]) to the log, or to the stream of configurations of several
-// shards, unless the last ones there are what Rule appends for these options. If the log has none any more, it compares
-// them with was, the rules of what is stored, if these are known. A message in the log needs no other place in which it
-// is kept: whoever applies the log, at any time and in any region, finds the rules where they began to count. Rule
-// returns the sequence of the last ones; 0 if there are none.
+// shards. It appends nothing if the last rules there are what Rule appends for these options. If the log has no rules
+// any more, Rule compares the options with was, the rules of what is stored, if these are known. It returns the sequence
+// of the last rules; 0 if there are none.
+//
+// The rules are in the log and nowhere else. So whoever applies the log, at any time and in any region, finds them
+// where they begin to count.
 func (s *Streams) Rule(ctx context.Context, js jetstream.JetStream, o Options, was wire.LogRulesBody, known bool) (
 	uint64, error) {
 	for {
@@ -50,11 +52,11 @@ func (s *Streams) rule(ctx context.Context, js jetstream.JetStream, o Options, w
 	if err != nil {
 		return 0, err
 	}
-	seq := uint64(0)
+	seq, stand := uint64(0), known && want.Equal(was)
 	if last != nil {
-		seq = last.Seq
+		seq, stand = last.Seq, isRule(last, body)
 	}
-	if last == nil && known && want.Equal(was) || last != nil && isRule(last, body) {
+	if stand {
 		return seq, nil
 	}
 	m := &nats.Msg{Subject: subject, Data: body, Header: nats.Header{

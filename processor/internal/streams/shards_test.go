@@ -121,9 +121,9 @@ func TestG12_ManyConfigsAreCompared(t *testing.T) {
 	}
 }
 
-// TestG12_AnotherConfig: the stream of configurations has another message in the place of one that the log has. A single
-// server has lost it, and is asked once. A leader of several may have it a moment later: a call that ends
-// before that has found no loss, and a later one finds it after leaderFor.
+// TestG12_AnotherConfig: the stream of configurations has another message in the place of one that the log has. A
+// single server has lost it, and is asked once. A leader of several may have it a moment later: a call that ends before
+// that has found no loss, and a later one finds it after leaderFor.
 func TestG12_AnotherConfig(t *testing.T) {
 	t.Parallel()
 	js := natstest.Connect(t, natstest.Options{})
