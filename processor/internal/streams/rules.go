@@ -20,8 +20,8 @@ import (
 
 // Rule appends the rules of the options ([wire.LogRules]) to the log, or to the stream of configurations of several
 // shards. It appends nothing if the last rules there are what Rule appends for these options. If the log has no rules
-// any more, Rule compares the options with was, the rules of what is stored, if these are known. It returns the sequence
-// of the last rules; 0 if there are none.
+// any more, Rule compares the options with was, the rules of what is stored, if these are known. It returns the
+// sequence of the last rules; 0 if there are none.
 //
 // The rules are in the log and nowhere else. So whoever applies the log, at any time and in any region, finds them
 // where they begin to count.
